@@ -1,0 +1,3 @@
+//! The host daemon.
+
+fn main() {}

@@ -1,0 +1,77 @@
+//! The commands: arguments, run, output, exit code. One file each, and no protocol rule in any of them.
+//!
+//! [`tools`] is the one list of commands; help, man pages and completions are made from it.
+
+pub mod output;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Parser};
+
+pub use output::{Color, Exit, Failure, Out};
+
+/// The options that every command has.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Common {
+    /// Say more on stderr; twice for debugging.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
+    pub color: Color,
+}
+
+/// One command, with what its manual page says beyond its options.
+pub struct Tool {
+    /// Its options and arguments.
+    pub command: clap::Command,
+    /// The rest of its page.
+    pub page: Page,
+}
+
+/// The parts of a manual page that options do not tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    /// The section of the manual: 1 for commands, 8 for services.
+    pub section: &'static str,
+    /// The exit codes that this command can end with.
+    pub exits: &'static [Exit],
+    /// Environment variables and what they do.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// Files and what they are.
+    pub files: &'static [(&'static str, &'static str)],
+    /// Commands to try, each with what it does first.
+    pub examples: &'static [(&'static str, &'static str)],
+    /// Other pages.
+    pub see_also: &'static [&'static str],
+}
+
+/// All commands, in the order in which a newcomer meets them.
+pub fn tools() -> Vec<Tool> {
+    vec![]
+}
+
+/// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.
+pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode {
+    let name = A::command().get_name().to_owned();
+    let args = match A::try_parse() {
+        Ok(args) => args,
+        Err(err) => {
+            let _ = err.print();
+            let asked = matches!(err.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { Exit::Ok } else { Exit::Usage }.into();
+        }
+    };
+    match run(args) {
+        Ok(exit) => exit.into(),
+        Err(failure) if failure.closed_pipe => Exit::Ok.into(),
+        Err(failure) => {
+            output::say(format_args!("{name}: {}", failure.line));
+            if let Some(hint) = &failure.hint {
+                output::say(format_args!("{name}: {hint}"));
+            }
+            failure.exit.into()
+        }
+    }
+}

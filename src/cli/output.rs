@@ -1,0 +1,176 @@
+//! How a command speaks: one writer for data, one for words, one table of exit codes.
+//!
+//! Data goes to stdout, words go to stderr. A closed pipe ends a command quietly. Whatever came from a peer or a
+//! file name passes through [`text::visible`] before it is shown to a person.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::process::ExitCode;
+
+use crate::text;
+
+/// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Exit {
+    /// Done; for a spooling sender also: safely in the spool.
+    Ok = 0,
+    /// The answer is no.
+    No = 1,
+    /// Options or arguments are wrong.
+    Usage = 2,
+    /// Input breaks a rule of its protocol.
+    Data = 65,
+    /// A file cannot be read.
+    NoInput = 66,
+    /// No such recipient.
+    NoRecipient = 67,
+    /// A daemon, Worker or database is not there, and the work was not kept.
+    Unavailable = 69,
+    /// A bug of ours.
+    Software = 70,
+    /// A file cannot be created, or the disk is full.
+    CannotCreate = 73,
+    /// Reading or writing failed.
+    Io = 74,
+    /// A passing failure, and nothing was kept: run it again.
+    TryLater = 75,
+    /// The peer broke the protocol, or speaks another version.
+    Protocol = 76,
+    /// Not allowed.
+    NoPermission = 77,
+    /// Missing or wrong configuration.
+    Config = 78,
+}
+
+impl Exit {
+    /// What it means, in the words of the manual.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Ok => "Done.",
+            Self::No => "The answer is no: a signature does not verify, nothing matched, a step failed.",
+            Self::Usage => "Options or arguments are wrong.",
+            Self::Data => "Input breaks a rule of its protocol; the rule and the place are named.",
+            Self::NoInput => "A file cannot be read.",
+            Self::NoRecipient => "No such agent, host, room or source.",
+            Self::Unavailable => "A daemon, Worker or database is not there, and the work was not kept.",
+            Self::Software => "A bug in this program.",
+            Self::CannotCreate => "A file cannot be created, the disk is full, or a file is in the way.",
+            Self::Io => "Reading or writing failed.",
+            Self::TryLater => "A passing failure, and nothing was kept: run the command again.",
+            Self::Protocol => "The peer broke the protocol, or speaks another version.",
+            Self::NoPermission => "Not allowed: a wrong token or signature, or another user's socket.",
+            Self::Config => "Configuration is missing or wrong.",
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what it was asked: an exit code, one line, and the way out where there is one.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What failed and why, without the command's name. Already safe to show.
+    pub line: String,
+    /// The way out.
+    pub hint: Option<String>,
+    /// The reader of our stdout went away, which ends a command quietly.
+    pub(super) closed_pipe: bool,
+}
+
+impl Failure {
+    /// A failure: what was attempted on what, and why it did not work.
+    pub fn new(exit: Exit, what: impl Display, why: impl Display) -> Self {
+        let line = format!("{what}: {why}");
+        Self { exit, line: text::visible(&line).into_owned(), hint: None, closed_pipe: false }
+    }
+
+    /// The same failure with the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(text::visible(&hint.to_string()).into_owned());
+        self
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// A failure of our own stdout; every other I/O error is told with its place.
+    fn from(err: io::Error) -> Self {
+        let closed_pipe = err.kind() == io::ErrorKind::BrokenPipe;
+        Self { closed_pipe, ..Self::new(Exit::Io, "write the output", err) }
+    }
+}
+
+/// Locked, buffered stdout. Dropping it without [`finish`](Self::finish) may lose what is buffered.
+pub struct Out(io::BufWriter<StdoutLock<'static>>);
+
+impl Out {
+    /// Takes stdout for this command.
+    pub fn new() -> Self {
+        Self(io::BufWriter::with_capacity(64 * 1024, io::stdout().lock()))
+    }
+
+    /// Writes out what is buffered, so that a failure to do so is not lost.
+    ///
+    /// # Errors
+    /// When stdout does not take it.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Default for Out {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Says one line on stderr. Nothing can be done about a stderr that is closed.
+pub fn say(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Warns: `COMMAND: warning: …`.
+pub fn warn(command: &str, what: impl Display) {
+    say(format_args!("{command}: warning: {}", text::visible(&what.to_string())));
+}
+
+/// When colour is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Whether stdout gets colour.
+    pub fn on_stdout(self) -> bool {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) => false,
+            Self::Auto => set("CLICOLOR_FORCE") || io::stdout().is_terminal(),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The role of a host: `transitd`.

@@ -1,0 +1,116 @@
+//! Ids: a prefix that says what is named, and 12 lowercase hexadecimal characters.
+//!
+//! An id is an idempotency key, never a secret. Generating one reads the system's random source; the protocols
+//! take ids as they come and only check their form.
+
+use std::fmt;
+
+/// What an id names. The prefix is part of the id's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IdKind {
+    /// A direct or room message, `tx_`.
+    Message,
+    /// A channel delivery, `dlv_`.
+    Delivery,
+    /// An event that came in through a source, `evt_`.
+    Event,
+    /// A source or connector, `int_`.
+    Integration,
+    /// A host, `hst_`.
+    Host,
+    /// An organisation, `org_`.
+    Organisation,
+    /// A task of an agent gateway, `tsk_`.
+    Task,
+}
+
+impl IdKind {
+    const ALL: [Self; 7] = [
+        Self::Message,
+        Self::Delivery,
+        Self::Event,
+        Self::Integration,
+        Self::Host,
+        Self::Organisation,
+        Self::Task,
+    ];
+
+    /// The prefix, with its underscore.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Message => "tx_",
+            Self::Delivery => "dlv_",
+            Self::Event => "evt_",
+            Self::Integration => "int_",
+            Self::Host => "hst_",
+            Self::Organisation => "org_",
+            Self::Task => "tsk_",
+        }
+    }
+
+    /// What `text` names, if it has the form of an id.
+    pub fn of(text: &str) -> Option<Self> {
+        let kind = Self::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
+        let hex = &text.as_bytes()[kind.prefix().len()..];
+        let well_formed = hex.len() == 12 && hex.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        well_formed.then_some(kind)
+    }
+
+    /// The id that these six bytes make.
+    pub fn from_bytes(self, bytes: [u8; 6]) -> String {
+        format!("{}{}", self.prefix(), hex::encode(bytes))
+    }
+
+    /// A fresh id from the system's random source.
+    ///
+    /// # Panics
+    /// When the system has no random source; nothing can be promised without one.
+    pub fn fresh(self) -> String {
+        let mut bytes = [0; 6];
+        fill_random(&mut bytes);
+        self.from_bytes(bytes)
+    }
+}
+
+impl fmt::Display for IdKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.prefix())
+    }
+}
+
+/// Fills `bytes` from the system's random source.
+///
+/// # Panics
+/// When the system has no random source.
+pub fn fill_random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system's random source answers");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_id_has_the_form_of_its_kind() {
+        for kind in IdKind::ALL {
+            let id = kind.fresh();
+            assert_eq!(IdKind::of(&id), Some(kind), "{id}");
+        }
+        assert_eq!(IdKind::Message.from_bytes([0, 0x11, 0x22, 0x33, 0x44, 0x55]), "tx_001122334455");
+    }
+
+    #[test]
+    fn other_texts_are_no_ids() {
+        for text in [
+            "",
+            "tx_",
+            "tx_00112233445",
+            "tx_0011223344556",
+            "tx_00112233445G",
+            "tx_00112233445A",
+            "xx_001122334455",
+        ] {
+            assert_eq!(IdKind::of(text), None, "{text}");
+        }
+    }
+}

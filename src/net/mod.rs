@@ -1,0 +1,3 @@
+//! Drivers that feed machines: Unix sockets, the WebSocket client loop, outbound HTTP, service manners.
+
+pub mod service;

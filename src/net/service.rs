@@ -1,0 +1,135 @@
+//! The manners of a service: stopping in order, signals, and what systemd is told.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    triggered: bool,
+    callbacks: Vec<Callback>,
+}
+
+/// A wish to stop, handed down to everything that runs. Clones are the same wish.
+#[derive(Clone, Default)]
+pub struct Shutdown {
+    shared: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl Shutdown {
+    /// A wish that nobody has yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A wish that SIGINT and SIGTERM raise. A second signal ends the process at once, as the system does it.
+    ///
+    /// # Errors
+    /// When the signals cannot be caught.
+    pub fn on_signals() -> io::Result<Self> {
+        let shutdown = Self::new();
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let raised = shutdown.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for (seen, signal) in signals.forever().enumerate() {
+                raised.trigger();
+                if seen > 0 {
+                    // The default action does not return for these two; if it cannot be had, going on is all there is.
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            }
+        })?;
+        Ok(shutdown)
+    }
+
+    /// Asks everything to stop. Asking twice is asking once.
+    pub fn trigger(&self) {
+        let callbacks = {
+            let mut state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.triggered = true;
+            std::mem::take(&mut state.callbacks)
+        };
+        self.shared.1.notify_all();
+        for callback in callbacks {
+            callback();
+        }
+    }
+
+    /// Whether stopping was asked for.
+    pub fn is_triggered(&self) -> bool {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).triggered
+    }
+
+    /// Runs `callback` when stopping is asked for; at once, if it was.
+    pub fn on_trigger(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.triggered {
+            drop(state);
+            callback();
+        } else {
+            state.callbacks.push(Box::new(callback));
+        }
+    }
+
+    /// Waits until stopping is asked for, at most for `longest`. Answers whether it was.
+    pub fn wait(&self, longest: Option<Duration>) -> bool {
+        let state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match longest {
+            None => {
+                self.shared
+                    .1
+                    .wait_while(state, |s| !s.triggered)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .triggered
+            }
+            Some(longest) => {
+                self.shared
+                    .1
+                    .wait_timeout_while(state, longest, |s| !s.triggered)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+                    .triggered
+            }
+        }
+    }
+}
+
+/// Tells systemd that the service is ready. Without systemd it does nothing.
+pub fn notify_ready() {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// Tells systemd that the service is stopping.
+pub fn notify_stopping() {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+}
+
+/// The descriptors that systemd handed over, with their names.
+pub fn activated_sockets() -> Vec<OwnedFd> {
+    let mut handed = listenfd::ListenFd::from_env();
+    (0..handed.len()).filter_map(|n| handed.take_unix_listener(n).ok().flatten()).map(OwnedFd::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_reaches_every_clone_and_callback_once() {
+        let shutdown = Shutdown::new();
+        let (tell, told) = std::sync::mpsc::channel();
+        let again = tell.clone();
+        shutdown.on_trigger(move || tell.send("before").unwrap());
+        assert!(!shutdown.clone().wait(Some(Duration::ZERO)));
+        shutdown.clone().trigger();
+        shutdown.trigger();
+        assert!(shutdown.wait(None) && shutdown.is_triggered());
+        shutdown.on_trigger(move || again.send("after").unwrap());
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["before", "after"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The frames of transit-agent/1 as values, and their decoding.
+
+use serde::{Deserialize, Serialize};
+
+use crate::proto::Decoded;
+use crate::proto::tagged::{decode, encode};
+
+/// A frame from an adapter to the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum AdapterFrame {
+    /// The first frame: who this is.
+    Register(Register),
+    /// The envelope is durably visible in the session.
+    DeliverAck {
+        /// The delivery.
+        id: String,
+        /// Must be true; anything else counts as a refusal.
+        persisted: bool,
+        /// As `registered` gave it.
+        capability: String,
+    },
+    /// The envelope did not get into the session.
+    DeliverNak {
+        /// The delivery.
+        id: String,
+        /// Why, as a stable word.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// Whether another attempt can succeed.
+        retryable: bool,
+        /// As `registered` gave it.
+        capability: String,
+    },
+    /// The session's state changed; a sign of life.
+    Status {
+        /// `idle`, `working`, `blocked`, or the harness's own word.
+        status: String,
+        /// As `registered` gave it.
+        capability: String,
+    },
+    /// The answer to a ping; a sign of life.
+    Pong {
+        /// As `registered` gave it.
+        capability: String,
+    },
+}
+
+/// What an adapter says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// The protocol version; anything but 1 is refused.
+    pub proto: u64,
+    /// The harness, `^[a-z][a-z0-9-]{0,31}$`.
+    pub harness: String,
+    /// The harness's own name of the session; with `harness`, the identity of the agent.
+    pub session_id: String,
+    /// The adapter's process; it must be the peer of the socket.
+    pub pid: u32,
+    /// The session's working directory.
+    pub cwd: String,
+    /// What the session is about, for people.
+    pub title: String,
+    /// What it is doing.
+    pub status: String,
+    /// A declared name; without one, the stored one or a generated one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A frame from the daemon to an adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum HostFrame {
+    /// The registration stands.
+    Registered {
+        /// The agent's name.
+        agent: String,
+        /// Its address.
+        address: String,
+        /// How often this `(harness, session_id)` has registered.
+        generation: u64,
+        /// 32 hexadecimal characters that every later frame must carry.
+        capability: String,
+    },
+    /// The registration was refused; the connection closes.
+    RegisterErr {
+        /// Why, as a stable word.
+        code: String,
+        /// One line for people.
+        error: String,
+    },
+    /// An envelope to put into the session.
+    Deliver {
+        /// The delivery.
+        id: String,
+        /// The rendered transit/1 text.
+        envelope: String,
+    },
+    /// Is the adapter there? An answer is welcome, not required.
+    Ping,
+}
+
+impl AdapterFrame {
+    const KINDS: [&'static str; 5] = ["register", "deliver_ack", "deliver_nak", "status", "pong"];
+
+    /// The frame as one line of JSON, without its newline.
+    pub fn encode(&self) -> String {
+        encode(self)
+    }
+}
+
+impl HostFrame {
+    const KINDS: [&'static str; 4] = ["registered", "register_err", "deliver", "ping"];
+
+    /// The frame as one line of JSON, without its newline.
+    pub fn encode(&self) -> String {
+        encode(self)
+    }
+}
+
+/// Decodes a line from an adapter.
+pub fn decode_adapter(line: &str) -> Decoded<AdapterFrame> {
+    decode(line, &AdapterFrame::KINDS)
+}
+
+/// Decodes a line from the daemon.
+pub fn decode_host(line: &str) -> Decoded<HostFrame> {
+    decode(line, &HostFrame::KINDS)
+}

@@ -1,0 +1,12 @@
+//! transit-agent/1: what a harness adapter and its own host's daemon say on `agent.sock`.
+//!
+//! Frames are JSON objects, one a line. The first one is `register`; what it claims about the process is checked
+//! against the kernel by the daemon. Every later frame of the adapter carries the capability that `registered`
+//! gave it; a frame with a wrong one is ignored. [`DaemonSide`] and [`AdapterSide`] are the two ends of one
+//! connection.
+
+mod adapter_side;
+mod daemon_side;
+mod frames;
+
+pub use frames::{AdapterFrame, HostFrame, Register, decode_adapter, decode_host};

@@ -1,0 +1,1 @@
+//! transit/1: the envelope in an agent's terminal.

@@ -1,0 +1,1 @@
+//! Lines: cutting a stream of bytes into frames.

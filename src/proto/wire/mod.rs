@@ -1,0 +1,39 @@
+//! transit-wire/1: the frames between a host's daemon and the Worker, and both ends of the conversation.
+//!
+//! A frame is one JSON object in one WebSocket text message, at most [`FRAME_BYTES`](crate::limits::FRAME_BYTES)
+//! long. Unknown `t` values and unknown fields are ignored; a known `t` with a missing or wrongly typed field is
+//! malformed. [`DaemonEnd`] and [`WorkerEnd`] hold the order of frames, the heartbeat, the limits and the close
+//! codes of one connection; neither remembers anything beyond it.
+
+mod daemon_end;
+mod frames;
+mod worker_end;
+
+pub use frames::{
+    AgentInfo, DaemonFrame, NakCode, NamedBy, RpcError, SendFrame, WorkerFrame, decode_daemon, decode_worker,
+};
+
+/// The version that both ends speak.
+pub const PROTO: u64 = 1;
+
+/// Close codes of transit-wire/1.
+pub mod close {
+    /// A newer connection of the same host said a good hello.
+    pub const REPLACED: u16 = 4000;
+    /// The host was revoked.
+    pub const REVOKED: u16 = 4001;
+    /// A frame was malformed, the first one was not hello, or the version is another.
+    pub const INVALID: u16 = 4002;
+    /// The hello names another host than the token.
+    pub const HOST_MISMATCH: u16 = 4003;
+    /// More frames than the rate allows.
+    pub const RATE: u16 = 4008;
+    /// A binary message.
+    pub const NOT_TEXT: u16 = 1003;
+    /// A message over the limit.
+    pub const TOO_LONG: u16 = 1009;
+    /// The server or the daemon goes away in order.
+    pub const GOING_AWAY: u16 = 1001;
+    /// The peer was silent for too long.
+    pub const SILENT: u16 = 1001;
+}

@@ -1,0 +1,62 @@
+//! Secrets: held apart, wiped when dropped, never shown.
+//!
+//! A [`Secret`] is the text of a source's secret, a device token or a capability. Its `Debug` shows nothing, it
+//! has no `Display`, and it is compared in constant time. Reading one from a file or a variable is `cli/`'s job.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// What stands in the place of a secret wherever one would be shown.
+pub const REDACTED: &str = "[redacted]";
+
+/// A non-empty secret text. Its UTF-8 bytes are the key; they are never decoded (transit.ingest/1).
+#[derive(Clone)]
+pub struct Secret(Zeroizing<String>);
+
+/// An empty secret, which would make a signature that anyone can compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the secret is empty")]
+pub struct EmptySecret;
+
+impl Secret {
+    /// Takes the text as it is.
+    ///
+    /// # Errors
+    /// An empty text is refused.
+    pub fn new(text: impl Into<String>) -> Result<Self, EmptySecret> {
+        let text = Zeroizing::new(text.into());
+        if text.is_empty() { Err(EmptySecret) } else { Ok(Self(text)) }
+    }
+
+    /// The text, for the one place that sends, stores or signs with it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether both texts are equal, in time that depends only on their lengths.
+    pub fn matches(&self, other: &str) -> bool {
+        self.0.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_whole_and_never_shown() {
+        let secret = Secret::new("s3cret").unwrap();
+        assert!(secret.matches("s3cret"));
+        assert!(!secret.matches("s3cre") && !secret.matches("s3creT"));
+        assert_eq!(format!("{secret:?}"), "[redacted]");
+        assert_eq!(Secret::new("").unwrap_err(), EmptySecret);
+    }
+}

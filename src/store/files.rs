@@ -1,0 +1,121 @@
+//! Files of one owner: written whole or not at all, readable by nobody else.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+/// Makes `dir` and what is missing above it. The directory itself is 0700, also when it was there and was ours.
+///
+/// # Errors
+/// When it cannot be made, is not a directory, or belongs to somebody else.
+pub fn private_dir(dir: &Path) -> Result<(), StoreError> {
+    let failed = |err| StoreError::io("make the directory", dir, err);
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => return Ok(()),
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(err) => return Err(failed(err)),
+    }
+    let found = fs::metadata(dir).map_err(failed)?;
+    if !found.is_dir() {
+        return Err(StoreError::InTheWay { path: dir.to_owned(), what: "not a directory" });
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(StoreError::Foreign { path: dir.to_owned() });
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Replaces `path` by a file 0600 that holds `content`: a temporary file beside it, synced, renamed, and the
+/// directory synced.
+///
+/// # Errors
+/// When any step fails; the old file, if there was one, is then still whole.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    write_beside(path, content, |beside| fs::rename(beside, path))
+}
+
+/// Like [`write_private`], but a file that is already there stays as it is: whoever is first wins.
+///
+/// # Errors
+/// When any step fails.
+pub fn create_private(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    write_beside(path, content, |beside| {
+        match fs::hard_link(beside, path) {
+            Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
+            _ => {}
+        }
+        fs::remove_file(beside)
+    })
+}
+
+fn write_beside(
+    path: &Path,
+    content: &[u8],
+    put_in_place: impl Fn(&Path) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let write = || {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        put_in_place(&beside)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|err| {
+        let _ = fs::remove_file(&beside);
+        StoreError::io("write", path, err)
+    })
+}
+
+/// Reads a file of at most `longest` bytes.
+///
+/// # Errors
+/// When it cannot be read or is longer.
+pub fn read_small(path: &Path, longest: u64) -> Result<Vec<u8>, StoreError> {
+    use io::Read;
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(|err| StoreError::io("read", path, err))?;
+    file.take(longest + 1).read_to_end(&mut content).map_err(|err| StoreError::io("read", path, err))?;
+    if content.len() as u64 > longest {
+        return Err(StoreError::InTheWay { path: path.to_owned(), what: "too long for what it should be" });
+    }
+    Ok(content)
+}
+
+/// Whether others than the owner can read the file. `false` when that cannot be told.
+pub fn is_exposed(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o044 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_file_is_replaced_whole_and_is_the_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/er/token");
+        private_dir(path.parent().unwrap()).unwrap();
+        write_private(&path, b"one").unwrap();
+        write_private(&path, b"two").unwrap();
+        assert_eq!(read_small(&path, 3).unwrap(), b"two");
+        assert!(read_small(&path, 2).is_err());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file stays");
+        assert!(!is_exposed(&path));
+        assert!(matches!(private_dir(&path), Err(StoreError::InTheWay { .. })));
+    }
+}

@@ -1,0 +1,128 @@
+//! What survives: the host's spool and the Worker's ledger, and the few files beside them.
+//!
+//! All SQL of the project is here. Programs meet only in these rows: a row that is committed is a promise, and
+//! everything else is a hint.
+
+pub mod config;
+pub mod files;
+pub mod ledger;
+pub mod seal;
+pub mod spool;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something could not be stored or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file could not be made, read or written.
+    #[error("could not {doing} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Something else stands where the file should be.
+    #[error("{} is {what}", path.display())]
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A file or directory of another user.
+    #[error("{} belongs to another user", path.display())]
+    Foreign {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// The configuration is not what it should be.
+    #[error("{} is no valid configuration: {why}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its place.
+        why: String,
+    },
+    /// No space is left for the database.
+    #[error("no space is left for {}", path.display())]
+    Full {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The file is no database, or a damaged one.
+    #[error("{} is damaged or no database: {why}", path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What the engine says.
+        why: String,
+    },
+    /// The database was made by a newer version.
+    #[error("{} was made by a newer version (schema {found}, this program knows {known})", path.display())]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its schema.
+        found: u32,
+        /// The newest schema that this program knows.
+        known: u32,
+    },
+    /// Another process has it.
+    #[error("{} is in use by process {pid}", path.display())]
+    Busy {
+        /// What is in use.
+        path: PathBuf,
+        /// By whom.
+        pid: u32,
+    },
+    /// Any other failure of the engine.
+    #[error("database {}: {source}", path.display())]
+    Sql {
+        /// The database.
+        path: PathBuf,
+        /// What the engine says.
+        source: rusqlite::Error,
+    },
+    /// A limit of the store is reached.
+    #[error("{what} is full ({limit} entries)")]
+    LimitReached {
+        /// What is full.
+        what: &'static str,
+        /// How many it holds.
+        limit: u64,
+    },
+    /// A stored secret cannot be opened with this master key.
+    #[error("a stored secret cannot be opened: the master key is another one, or the row is damaged")]
+    Sealed,
+    /// The store's thread is gone; the process is stopping.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.to_owned(), source }
+    }
+
+    /// The same failure of the engine, as its kind.
+    pub(crate) fn sql(path: &Path, source: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase};
+        match source.sqlite_error_code() {
+            Some(DiskFull) => Self::Full { path: path.to_owned() },
+            Some(DatabaseCorrupt | NotADatabase) => {
+                Self::Damaged { path: path.to_owned(), why: source.to_string() }
+            }
+            _ => Self::Sql { path: path.to_owned(), source },
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody doing something about it.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::LimitReached { .. } | Self::Closed)
+    }
+}

@@ -1,0 +1,1 @@
+//! The spool of one host.

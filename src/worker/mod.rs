@@ -1,0 +1,1 @@
+//! The role of the server: `transit-worker`.
