@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
+mod agent;
 mod docs;
 mod floors;
 mod support;

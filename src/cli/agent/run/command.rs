@@ -56,11 +56,11 @@ impl Outcome {
     pub(super) const STOPPED: Self = Self { code: Some("agent_stopped"), retryable: true, why: None };
 
     /// `hurried`: COMMAND was asked to end, so that a failure says nothing about the message.
-    fn of(status: ExitStatus, hurried: Option<&'static str>) -> Self {
+    fn of(status: ExitStatus, hurried: Option<Hurried>) -> Self {
         let later = |code, why: String| Self { code: Some(code), retryable: true, why: Some(why) };
         match (status.code(), status.signal(), hurried) {
             (Some(0), ..) => Self { code: None, retryable: false, why: None },
-            (.., Some(why)) => later("command_timeout", why.to_owned()),
+            (.., Some(Hurried { code, why })) => later(code, why.to_owned()),
             (Some(TRY_LATER), ..) => later("command_try_later", "it wants to try later (75)".to_owned()),
             (Some(code), ..) if NOT_RUN.contains(&code) => {
                 later("command_not_started", format!("it could not be run ({code}); it is tried again later"))
@@ -85,7 +85,21 @@ pub(super) struct Running {
     ended: OwnedFd,
     stage: Stage,
     /// Why it was asked to end, if it was.
-    hurried: Option<&'static str>,
+    hurried: Option<Hurried>,
+}
+
+/// Why a COMMAND was asked to end: a stable word, and a line for people.
+#[derive(Debug, Clone, Copy)]
+struct Hurried {
+    code: &'static str,
+    why: &'static str,
+}
+
+impl Hurried {
+    const TIMEOUT: Self =
+        Self { code: "command_timeout", why: "it took longer than its time limit, and is tried again later" };
+    const STOPPED: Self =
+        Self { code: "agent_stopped", why: "transit-agent ends, and the message comes again" };
 }
 
 enum Stage {
@@ -143,7 +157,7 @@ impl Running {
     pub(super) fn look_at_the_time(&mut self, now: Mono, grace: Duration) {
         match self.stage {
             Stage::Working(deadline) if now >= deadline => {
-                self.hurried = Some("it took longer than its time limit, and is tried again later");
+                self.hurried = Some(Hurried::TIMEOUT);
                 self.ask(now + grace);
             }
             Stage::Asked(deadline) if now >= deadline => self.kill(),
@@ -154,7 +168,7 @@ impl Running {
     /// Asks COMMAND to end, because this process ends.
     pub(super) fn ask_to_end(&mut self, kill_at: Mono) {
         if matches!(self.stage, Stage::Working(_)) {
-            self.hurried = Some("transit-agent ends, and the message comes again");
+            self.hurried = Some(Hurried::STOPPED);
             self.ask(kill_at);
         }
     }
@@ -248,8 +262,12 @@ mod tests {
             let outcome = Outcome::of(status, None);
             assert_eq!((outcome.code, outcome.retryable), (code, retryable), "{status}");
         }
-        assert_eq!(Outcome::of(exit(0), Some("late")).code, None, "it has the message all the same");
-        assert!(Outcome::of(exit(1), Some("late")).retryable);
+        assert_eq!(
+            Outcome::of(exit(0), Some(Hurried::TIMEOUT)).code,
+            None,
+            "it has the message all the same"
+        );
+        assert!(Outcome::of(exit(1), Some(Hurried::TIMEOUT)).retryable);
     }
 
     #[test]
