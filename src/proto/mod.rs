@@ -13,6 +13,7 @@ pub mod control;
 pub mod envelope;
 pub mod ingest;
 pub mod lines;
+mod outputs;
 mod tagged;
 pub mod wire;
 
@@ -88,6 +89,14 @@ impl Malformed {
             Self::Json(_) => "invalid_json",
             Self::Frame(_) => "invalid_frame",
             Self::TooLong => "frame_too_large",
+        }
+    }
+
+    /// The close code that answers it.
+    fn close_code(&self) -> u16 {
+        match self {
+            Self::Json(_) | Self::Frame(_) => wire::close::INVALID,
+            Self::TooLong => wire::close::TOO_LONG,
         }
     }
 }
