@@ -8,7 +8,8 @@ use super::StoreError;
 use crate::id::IdKind;
 
 /// Step n of this list takes `user_version` from n to n + 1.
-const STEPS: &[&str] = &[include_str!("../sql/ledger_0001_directory.sql")];
+const STEPS: &[&str] =
+    &[include_str!("../sql/ledger_0001_directory.sql"), include_str!("../sql/ledger_0002_messages.sql")];
 
 /// Marks the file as a ledger of Transit: `TrLg`.
 const APPLICATION_ID: i32 = 0x5472_4c67;

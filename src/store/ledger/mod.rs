@@ -11,9 +11,14 @@
 mod checkpoint;
 mod connection;
 pub mod credentials;
+pub mod deliveries;
 pub mod directory;
+pub mod events;
+pub mod messages;
 mod migrations;
 mod refusal;
+pub mod replies;
+pub mod roster;
 mod serve_lock;
 pub mod sources;
 mod value;
