@@ -3,6 +3,7 @@
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
 pub mod output;
+pub mod secret;
 
 use std::process::ExitCode;
 
