@@ -2,6 +2,8 @@
 //!
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
+pub mod agent;
+mod control;
 mod duration;
 pub mod output;
 pub mod secret;
@@ -52,7 +54,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![sign::tool()]
+    vec![sign::tool(), agent::tool()]
 }
 
 /// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
