@@ -1,1 +1,194 @@
-//! What is said on `transit.sock`.
+//! What is said on `transit.sock`: one line of JSON to the daemon, one line back, and the connection closes.
+//!
+//! A call never says who makes it. The daemon takes the caller's process from the kernel; `pane_id` only helps
+//! it to tell panes of one process apart, and `as_agent` is honoured only for what a person types.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::limits;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// What is to be done.
+    #[serde(flatten)]
+    pub op: Op,
+    /// The terminal pane that the caller runs in, from its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane_id: Option<String>,
+    /// The agent of this host that a person wants to speak as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_agent: Option<String>,
+}
+
+/// The operations of the daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    /// How the daemon is. Answer: `host`, `connected`, …
+    Status,
+    /// Keeps a message and sends it. Answer: `id`, `state`.
+    Send {
+        /// `name@host` or `#room`.
+        to: String,
+        /// The whole text.
+        body: String,
+        /// The id of the message that this one answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply_to: Option<String>,
+    },
+    /// Calls a method of the Worker in the caller's name. Answer: `result`.
+    Rpc {
+        /// The method.
+        method: String,
+        /// Its parameters, an object; the daemon puts `caller` in.
+        #[serde(default)]
+        params: Value,
+    },
+    /// Who the caller is. Answer: `address`, `host`, `connected`.
+    Whoami,
+    /// Reconnects to the Worker at once. Answer: `kicked`.
+    Kick,
+}
+
+/// Why a call failed: branch on the code, show the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text} ({code})")]
+pub struct ControlError {
+    /// A stable word.
+    pub code: String,
+    /// One line for people.
+    pub text: String,
+}
+
+impl ControlError {
+    /// An error of this code.
+    pub fn new(code: &str, text: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), text: text.into() }
+    }
+}
+
+impl Call {
+    /// The call as one line, without its newline.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("a call holds only strings and JSON values")
+    }
+
+    /// Reads a call. Fields that are not known, a `pid` among them, are ignored.
+    ///
+    /// # Errors
+    /// `bad_request` for whatever is not a call, an unknown `op` too.
+    pub fn decode(line: &str) -> Result<Self, ControlError> {
+        if line.len() > limits::LINE_BYTES {
+            return Err(ControlError::new("bad_request", "the line is too long"));
+        }
+        serde_json::from_str(line).map_err(|err| ControlError::new("bad_request", err.to_string()))
+    }
+}
+
+/// The line of a good answer: the fields of `answer`, and `"ok":true`. A value that is no object stands under
+/// `result`. An answer that no line can hold becomes the failure `answer_too_long`.
+pub fn ok(answer: Value) -> String {
+    let mut fields = match answer {
+        Value::Object(fields) => fields,
+        other => Map::from_iter([("result".to_owned(), other)]),
+    };
+    fields.insert("ok".to_owned(), Value::Bool(true));
+    let line = Value::Object(fields).to_string();
+    if line.len() > limits::LINE_BYTES {
+        return failure("answer_too_long", "the answer is longer than a line may be");
+    }
+    line
+}
+
+/// The line of a failure.
+pub fn failure(code: &str, text: &str) -> String {
+    serde_json::json!({ "ok": false, "code": code, "error": text }).to_string()
+}
+
+/// Reads an answer: its fields without `ok`, or the failure that it tells.
+///
+/// # Errors
+/// The daemon's error; `bad_answer` when the line is none of ours.
+pub fn parse_answer(line: &str) -> Result<Map<String, Value>, ControlError> {
+    let bad = |text: String| ControlError::new("bad_answer", text);
+    let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(|err| bad(err.to_string()))?;
+    let word = |fields: &Map<String, Value>, name| {
+        fields.get(name).and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
+    };
+    match fields.remove("ok") {
+        Some(Value::Bool(true)) => Ok(fields),
+        Some(Value::Bool(false)) => {
+            Err(ControlError { code: word(&fields, "code"), text: word(&fields, "error") })
+        }
+        _ => Err(bad("no ok".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_read_as_it_was_written() {
+        let ops = [
+            Op::Status,
+            Op::Send { to: "jess@titan".into(), body: "a\nb".into(), reply_to: Some("tx_1".into()) },
+            Op::Rpc { method: "list_agents".into(), params: json!({"host": "titan"}) },
+            Op::Whoami,
+            Op::Kick,
+        ];
+        for op in ops {
+            let call = Call { op, pane_id: Some("p1".into()), as_agent: None };
+            let line = call.encode();
+            assert!(!line.contains('\n'));
+            assert_eq!(Call::decode(&line), Ok(call));
+        }
+    }
+
+    #[test]
+    fn a_pid_in_the_line_is_nothing_to_us() {
+        let call = Call::decode(r#"{"op":"whoami","pid":1,"pane_id":null}"#).unwrap();
+        assert_eq!(call, Call { op: Op::Whoami, pane_id: None, as_agent: None });
+    }
+
+    #[test]
+    fn what_is_no_call_is_a_bad_request() {
+        for line in [
+            "",
+            "{",
+            "[]",
+            "[\"status\"]",
+            "7",
+            "{}",
+            r#"{"op":1}"#,
+            r#"{"op":"launch"}"#,
+            r#"{"op":"send"}"#,
+        ] {
+            assert_eq!(Call::decode(line).unwrap_err().code, "bad_request", "{line}");
+        }
+        let long = Call::decode(&" ".repeat(limits::LINE_BYTES + 1)).unwrap_err();
+        assert_eq!(long.code, "bad_request");
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let fields = parse_answer(&ok(json!({"id": "tx_1", "state": "spooled"}))).unwrap();
+        assert_eq!(Value::Object(fields), json!({"id": "tx_1", "state": "spooled"}));
+        assert_eq!(Value::Object(parse_answer(&ok(json!([1]))).unwrap()), json!({"result": [1]}));
+        let error = parse_answer(&failure("store_error", "disk full")).unwrap_err();
+        assert_eq!(error, ControlError::new("store_error", "disk full"));
+        for line in ["", "[]", "{}", r#"{"ok":"yes"}"#] {
+            assert_eq!(parse_answer(line).unwrap_err().code, "bad_answer", "{line}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_no_line_can_hold_is_a_failure() {
+        let line = ok(json!({ "result": "x".repeat(limits::LINE_BYTES) }));
+        assert_eq!(parse_answer(&line).unwrap_err().code, "answer_too_long");
+    }
+}

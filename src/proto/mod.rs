@@ -13,7 +13,10 @@ pub mod control;
 pub mod envelope;
 pub mod ingest;
 pub mod lines;
+mod outputs;
 mod tagged;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 
 use crate::clock::Mono;
@@ -88,6 +91,14 @@ impl Malformed {
             Self::Json(_) => "invalid_json",
             Self::Frame(_) => "invalid_frame",
             Self::TooLong => "frame_too_large",
+        }
+    }
+
+    /// The close code that answers it.
+    fn close_code(&self) -> u16 {
+        match self {
+            Self::Json(_) | Self::Frame(_) => wire::close::INVALID,
+            Self::TooLong => wire::close::TOO_LONG,
         }
     }
 }

@@ -8,5 +8,17 @@
 mod adapter_side;
 mod daemon_side;
 mod frames;
+#[cfg(test)]
+mod tests;
 
+pub use adapter_side::{AdapterEvent, AdapterSide};
+pub use daemon_side::{DaemonSide, DaemonSideEvent, PeerProcess};
 pub use frames::{AdapterFrame, HostFrame, Register, decode_adapter, decode_host};
+
+/// The version that both ends speak.
+pub const PROTO: u64 = 1;
+
+/// The capability that these random bytes make: 32 hexadecimal characters.
+pub fn capability(bytes: [u8; 16]) -> String {
+    hex::encode(bytes)
+}

@@ -7,11 +7,15 @@
 
 mod daemon_end;
 mod frames;
+#[cfg(test)]
+mod tests;
 mod worker_end;
 
+pub use daemon_end::{DaemonConfig, DaemonEnd, DaemonEvent};
 pub use frames::{
     AgentInfo, DaemonFrame, NakCode, NamedBy, RpcError, SendFrame, WorkerFrame, decode_daemon, decode_worker,
 };
+pub use worker_end::{WorkerConfig, WorkerEnd, WorkerEvent};
 
 /// The version that both ends speak.
 pub const PROTO: u64 = 1;
