@@ -1,3 +1,4 @@
 //! The tests of the whole: one binary.
 
+mod machines;
 mod sim;

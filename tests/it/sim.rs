@@ -25,7 +25,7 @@ use hub::{Hub, recipients};
 use net::Net;
 
 /// Time in which things go wrong and agents speak.
-const TROUBLE: Mono = Mono(Duration::from_secs(600));
+const TROUBLE: Mono = Mono(Duration::from_secs(300));
 /// Time in which everything must have come to rest.
 const PATIENCE: Mono = Mono(Duration::from_secs(6 * 3600));
 const SEEDS: u64 = 200;
@@ -54,7 +54,7 @@ impl World {
             host.start(&mut world.agenda);
         }
         world.agenda.soon(5_000, Due::Speak);
-        world.agenda.soon(20_000, Due::Mishap);
+        world.agenda.soon(10_000, Due::Mishap);
         world
     }
 
@@ -150,7 +150,7 @@ impl World {
             }
         }
         if self.agenda.now < TROUBLE {
-            self.agenda.soon(30_000, Due::Speak);
+            self.agenda.soon(15_000, Due::Speak);
         }
     }
 
@@ -177,7 +177,7 @@ impl World {
             }
             _ => net.replay(agenda, victim),
         }
-        agenda.soon(20_000, Due::Mishap);
+        agenda.soon(10_000, Due::Mishap);
     }
 
     /// What every story must end with.
