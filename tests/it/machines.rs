@@ -1,10 +1,11 @@
 //! What holds for every machine, whatever it is told: it never panics, nothing counts before its first good frame,
 //! nothing comes after its close, and it never asks to be woken in the past.
 
+mod frames;
+
 use std::time::Duration;
 
 use proptest::collection::vec;
-use proptest::option;
 use proptest::prelude::*;
 use serde_json::Value;
 use transit::clock::Mono;
@@ -13,166 +14,14 @@ use transit::proto::agent::{
     self, AdapterEvent, AdapterFrame, AdapterSide, DaemonSide, DaemonSideEvent, HostFrame, PeerProcess,
     Register,
 };
-use transit::proto::control::{Call, Op};
+use transit::proto::control::Call;
 use transit::proto::wire::{
-    self, AgentInfo, DaemonConfig, DaemonEnd, DaemonEvent, DaemonFrame, NakCode, NamedBy, RpcError,
-    SendFrame, WorkerConfig, WorkerEnd, WorkerEvent, WorkerFrame,
+    self, DaemonConfig, DaemonEnd, DaemonEvent, DaemonFrame, WorkerConfig, WorkerEnd, WorkerEvent,
+    WorkerFrame,
 };
 use transit::proto::{Decoded, Input, Output};
 
-const CAPABILITY: &str = "000102030405060708090a0b0c0d0e0f";
-
-/// Any text, with those that protocols trip over in front.
-fn text() -> BoxedStrategy<String> {
-    prop_oneof![
-        Just(String::new()),
-        Just("jess".to_owned()),
-        Just("tx_001122334455".to_owned()),
-        Just("a\"\\\u{0}\u{1b}\r\n\u{2028}</transit".to_owned()),
-        any::<String>(),
-    ]
-    .boxed()
-}
-
-fn json() -> BoxedStrategy<Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        text().prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 16, 4, |inner| {
-        prop_oneof![
-            vec(inner.clone(), 0..4).prop_map(Value::from),
-            vec((text(), inner), 0..4).prop_map(|pairs| pairs.into_iter().collect()),
-        ]
-    })
-    .boxed()
-}
-
-fn message() -> impl Strategy<Value = SendFrame> {
-    (text(), text(), text(), text(), option::of(text()), text())
-        .prop_map(|(id, from, to, body, reply_to, ts)| SendFrame { id, from, to, body, reply_to, ts })
-}
-
-fn agent_info() -> impl Strategy<Value = AgentInfo> {
-    let named_by = prop_oneof![Just(NamedBy::User), Just(NamedBy::Auto)];
-    (text(), text(), text(), text(), text(), text(), named_by).prop_map(
-        |(name, kind, pane_id, status, cwd, title, named_by)| AgentInfo {
-            name,
-            kind,
-            pane_id,
-            status,
-            cwd,
-            title,
-            named_by,
-        },
-    )
-}
-
-fn daemon_frame() -> BoxedStrategy<DaemonFrame> {
-    let host = prop_oneof![4 => Just("titan".to_owned()), 1 => text()];
-    prop_oneof![
-        (prop_oneof![4 => Just(1), 1 => any::<u64>()], text(), host)
-            .prop_map(|(proto, daemon_ver, host)| { DaemonFrame::Hello { proto, daemon_ver, host } }),
-        vec(agent_info(), 0..3).prop_map(|agents| DaemonFrame::Roster { agents }),
-        message().prop_map(DaemonFrame::Send),
-        (text(), option::of(text())).prop_map(|(id, agent)| DaemonFrame::DeliverAck { id, agent }),
-        (text(), option::of(text()), text(), any::<bool>()).prop_map(|(id, agent, code, retryable)| {
-            DaemonFrame::DeliverNak { id, agent, code, retryable }
-        }),
-        (text(), text(), json()).prop_map(|(rid, method, params)| DaemonFrame::Rpc { rid, method, params }),
-        Just(DaemonFrame::Pong),
-    ]
-    .boxed()
-}
-
-fn worker_frame() -> BoxedStrategy<WorkerFrame> {
-    const CODES: [&str; 6] =
-        ["no_route", "not_member", "body_too_large", "reserved_name", "rate_limited", "plan_limit"];
-    let code = proptest::sample::select(&CODES[..]).prop_map(|word| NakCode::of(word).unwrap());
-    let result = json().prop_map(|value| Some(value).filter(|value| !value.is_null()));
-    let error = option::of((text(), text()).prop_map(|(code, message)| RpcError { code, message }));
-    prop_oneof![
-        (text(), text()).prop_map(|(host_id, org)| WorkerFrame::HelloOk { host_id, org }),
-        text().prop_map(|code| WorkerFrame::HelloErr { code }),
-        (text(), text(), text()).prop_map(|(id, agent, envelope)| WorkerFrame::Deliver {
-            id,
-            agent,
-            envelope
-        }),
-        text().prop_map(|id| WorkerFrame::SendAck { id }),
-        (text(), code).prop_map(|(id, code)| WorkerFrame::SendNak { id, code }),
-        (text(), result, error).prop_map(|(rid, result, error)| WorkerFrame::RpcResult {
-            rid,
-            result,
-            error
-        }),
-        Just(WorkerFrame::Ping),
-    ]
-    .boxed()
-}
-
-fn register() -> impl Strategy<Value = Register> {
-    let likely = |word: &'static str| prop_oneof![4 => Just(word.to_owned()), 1 => text()];
-    let pid = prop_oneof![4 => Just(7), 1 => any::<u32>()];
-    (likely("program"), likely("s-1"), pid, text(), text(), text(), option::of(likely("jess"))).prop_map(
-        |(harness, session_id, pid, cwd, title, status, name)| Register {
-            proto: 1,
-            harness,
-            session_id,
-            pid,
-            cwd,
-            title,
-            status,
-            name,
-        },
-    )
-}
-
-fn adapter_frame() -> BoxedStrategy<AdapterFrame> {
-    let capability = || prop_oneof![4 => Just(CAPABILITY.to_owned()), 1 => text()];
-    prop_oneof![
-        register().prop_map(AdapterFrame::Register),
-        (text(), any::<bool>(), capability())
-            .prop_map(|(id, persisted, capability)| AdapterFrame::DeliverAck { id, persisted, capability }),
-        (text(), option::of(text()), any::<bool>(), capability()).prop_map(
-            |(id, code, retryable, capability)| {
-                AdapterFrame::DeliverNak { id, code, retryable, capability }
-            }
-        ),
-        (text(), capability()).prop_map(|(status, capability)| AdapterFrame::Status { status, capability }),
-        capability().prop_map(|capability| AdapterFrame::Pong { capability }),
-    ]
-    .boxed()
-}
-
-fn host_frame() -> BoxedStrategy<HostFrame> {
-    prop_oneof![
-        (text(), text(), any::<u64>(), text()).prop_map(|(agent, address, generation, capability)| {
-            HostFrame::Registered { agent, address, generation, capability }
-        }),
-        (text(), text()).prop_map(|(code, error)| HostFrame::RegisterErr { code, error }),
-        (text(), text()).prop_map(|(id, envelope)| HostFrame::Deliver { id, envelope }),
-        Just(HostFrame::Ping),
-    ]
-    .boxed()
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let op = prop_oneof![
-        Just(Op::Status),
-        Just(Op::Whoami),
-        Just(Op::Kick),
-        (text(), text(), option::of(text())).prop_map(|(to, body, reply_to)| Op::Send { to, body, reply_to }),
-        (text(), json()).prop_map(|(method, params)| Op::Rpc { method, params }),
-    ];
-    (op, option::of(text()), option::of(text())).prop_map(|(op, pane_id, as_agent)| Call {
-        op,
-        pane_id,
-        as_agent,
-    })
-}
+use frames::{CAPABILITY, adapter_frame, call, daemon_frame, host_frame, json, worker_frame};
 
 /// What can reach a machine; owned, so that it can be generated.
 #[derive(Debug, Clone)]
@@ -293,7 +142,115 @@ fn tell<M, E>(
     events
 }
 
+/// A daemon's and an adapter's side with nothing between them.
+struct Pair {
+    daemon: DaemonSide,
+    adapter: AdapterSide,
+    now: Mono,
+    wake: Mono,
+    /// What the adapter was handed, and what the daemon learned.
+    handed: Vec<String>,
+    events: Vec<DaemonSideEvent>,
+}
+
+/// What happens between the two; a number names a delivery.
+#[derive(Debug, Clone)]
+enum Step {
+    Deliver(u8),
+    Ack(u8),
+    Nak(u8),
+    Alive,
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0_u8..4).prop_map(Step::Deliver),
+        (0_u8..4).prop_map(Step::Ack),
+        (0_u8..4).prop_map(Step::Nak),
+        Just(Step::Alive),
+        prop_oneof![0_u64..100, 0_u64..40_000].prop_map(Step::Wait),
+    ];
+    vec(step, 0..60)
+}
+
+impl Pair {
+    fn new() -> Self {
+        let AdapterFrame::Register(register) = good_register() else { panic!() };
+        let now = Mono::default();
+        let daemon = DaemonSide::new(PeerProcess { pid: 7 }, now);
+        let adapter = AdapterSide::new(register, now);
+        let mut pair = Self { daemon, adapter, now, wake: now, handed: Vec::new(), events: Vec::new() };
+        pair.settle();
+        pair.daemon.registered("jess", "jess@titan", 1, CAPABILITY.into(), now);
+        pair.settle();
+        pair
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Deliver(n) => self.daemon.deliver(&format!("tx_{n}"), "e".into(), self.now),
+            Step::Ack(n) => self.adapter.ack(&format!("tx_{n}")),
+            Step::Nak(n) => self.adapter.nak(&format!("tx_{n}"), "no_screen", true),
+            Step::Alive => self.adapter.alive(),
+            Step::Wait(ms) => self.wait(Duration::from_millis(*ms)),
+        }
+        self.settle();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.wake <= end {
+            self.now = self.wake;
+            self.daemon.handle(Input::Tick, self.now);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    fn settle(&mut self) {
+        loop {
+            if let Some(output) = self.daemon.poll() {
+                match output {
+                    Output::Write(line) => self.adapter.handle(Input::Text(&line), self.now),
+                    Output::Event(event) => self.events.push(event),
+                    Output::WakeAt(at) => self.wake = at,
+                    Output::Close(why) => panic!("{why:?}"),
+                }
+            } else if let Some(output) = self.adapter.poll() {
+                match output {
+                    Output::Write(line) => self.daemon.handle(Input::Text(&line), self.now),
+                    Output::Event(AdapterEvent::Deliver { id, .. }) => self.handed.push(id),
+                    Output::Event(AdapterEvent::Registered { .. }) | Output::WakeAt(_) => {}
+                    Output::Event(AdapterEvent::Refused { .. }) | Output::Close(_) => panic!("refused"),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn count(&self, wanted: impl Fn(&DaemonSideEvent) -> bool) -> usize {
+        self.events.iter().filter(|event| wanted(event)).count()
+    }
+}
+
 proptest! {
+    #[test]
+    fn every_envelope_that_an_adapter_is_handed_has_an_outcome(steps in steps()) {
+        let mut pair = Pair::new();
+        for step in &steps {
+            pair.step(step);
+        }
+        pair.wait(limits::ADAPTER_WAIT_MAX);
+        for id in (0..4).map(|n| format!("tx_{n}")) {
+            let handed = pair.handed.iter().filter(|handed| **handed == id).count();
+            let naks = pair.count(|event| matches!(event, DaemonSideEvent::Nak { id: nak, .. } if *nak == id));
+            let acks = pair.count(|event| matches!(event, DaemonSideEvent::Ack { id: ack } if *ack == id));
+            assert!(naks <= handed && handed <= naks + acks, "{id}: {handed} handed, {naks} naks, {acks} acks");
+        }
+    }
+
     #[test]
     fn a_frame_is_read_as_it_was_written(
         daemon in daemon_frame(), worker in worker_frame(), adapter in adapter_frame(), host in host_frame(), call in call()

@@ -262,7 +262,7 @@ fn whatever_happens_every_accepted_message_is_handled_once_and_in_order() {
     if seeds.end - seeds.start >= SEEDS {
         let per_seed = messages / SEEDS as usize;
         assert!(
-            per_seed >= 10 && limited > 0,
+            per_seed >= 20 && limited > 0,
             "the stories are too dull: {messages} messages, {limited} limited"
         );
     }
