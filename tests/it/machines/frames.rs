@@ -79,7 +79,7 @@ pub(super) fn daemon_frame() -> BoxedStrategy<DaemonFrame> {
 pub(super) fn worker_frame() -> BoxedStrategy<WorkerFrame> {
     const CODES: [&str; 6] =
         ["no_route", "not_member", "body_too_large", "reserved_name", "rate_limited", "plan_limit"];
-    let code = proptest::sample::select(&CODES[..]).prop_map(|word| NakCode::of(word).unwrap());
+    let code = proptest::sample::select(&CODES[..]).prop_filter_map("a code", NakCode::of);
     let result = json().prop_map(|value| Some(value).filter(|value| !value.is_null()));
     let error = option::of((text(), text()).prop_map(|(code, message)| RpcError { code, message }));
     prop_oneof![
