@@ -9,3 +9,5 @@ mod docs;
 mod floors;
 mod sign;
 mod support;
+mod machines;
+mod sim;
