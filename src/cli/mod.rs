@@ -2,8 +2,12 @@
 //!
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
+mod duration;
+pub mod logging;
 pub mod output;
 pub mod secret;
+mod stored;
+pub mod worker;
 
 use std::process::ExitCode;
 
@@ -50,7 +54,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![]
+    vec![worker::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.
