@@ -339,9 +339,7 @@ impl Flusher {
         }
         // What becomes due again meanwhile has its turn in the next pass.
         let began = clock.wall();
-        while keep_going()
-            && spool.outbox().next_due(EntryKind::Event, began)?.is_some_and(|next| next <= began)
-        {
+        while keep_going() {
             let claimed = spool.outbox().claim_due(EntryKind::Event, Process::current(), began, 1)?;
             let Some(entry) = claimed.into_iter().next() else { break };
             match self.poster.attempt(spool, &entry, None, clock) {
