@@ -15,6 +15,8 @@ pub mod ingest;
 pub mod lines;
 mod outputs;
 mod tagged;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 
 use crate::clock::Mono;

@@ -8,6 +8,8 @@
 mod adapter_side;
 mod daemon_side;
 mod frames;
+#[cfg(test)]
+mod tests;
 
 pub use adapter_side::{AdapterEvent, AdapterSide};
 pub use daemon_side::{DaemonSide, DaemonSideEvent, PeerProcess};

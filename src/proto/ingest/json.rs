@@ -20,8 +20,8 @@ pub(super) enum Json {
     Bool,
     Number,
     Text(String),
-    Array(Vec<Json>),
-    Object(Vec<(String, Json)>),
+    Array(Vec<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 impl Json {

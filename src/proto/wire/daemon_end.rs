@@ -1,11 +1,12 @@
 //! The daemon's end of one transit-wire/1 connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{AgentInfo, DaemonFrame, NakCode, PROTO, RpcError, SendFrame, WorkerFrame, close, decode_worker};
-use crate::clock::Mono;
+use crate::clock::{Bucket, Mono};
 use crate::limits;
 use crate::proto::outputs::Outputs;
 use crate::proto::{Decoded, Input, Output};
@@ -15,6 +16,12 @@ use crate::text;
 const CODE_RUNES: usize = 64;
 /// Most code points of each text of an agent once a roster would not fit its frame.
 const ROSTER_RUNES: usize = 256;
+/// The Worker closes a socket that sends more than [`limits::FRAME_RATE`]. We stay well below it, because frames
+/// that left at their pace may arrive closer together, and heartbeats are not counted here.
+const PACE_RATE: u32 = limits::FRAME_RATE * 4 / 5;
+const PACE_BURST: u32 = limits::FRAME_BURST * 4 / 5;
+/// Shortest wait for the pace: rounding must not make it nothing.
+const PACE_WAIT: Duration = Duration::from_millis(1);
 /// Unanswered heartbeats after which the connection is given up.
 const MISSED_BEATS: u32 = 2;
 
@@ -73,17 +80,30 @@ pub enum DaemonEvent {
     },
 }
 
-/// The daemon's end: hello first, then the roster, then everything else in order.
+/// A frame that waits for `hello_ok` or for its turn.
+#[derive(Debug)]
+struct Held {
+    text: String,
+    /// The call that it makes, if it makes one.
+    rid: Option<String>,
+}
+
+/// The daemon's end: hello first, then the roster, then everything else in order, at the rate that the Worker
+/// allows.
 #[derive(Debug)]
 pub struct DaemonEnd {
     out: Outputs<DaemonEvent>,
     ready: bool,
-    /// What waits for `hello_ok`: the newest roster, and the other frames in order.
-    roster: Option<DaemonFrame>,
-    held: Vec<DaemonFrame>,
+    /// The newest roster, if it was not sent yet; it goes before what is held.
+    roster: Option<String>,
+    held: VecDeque<Held>,
+    pace: Bucket,
+    /// When the next held frame may go, once the pace has run out.
+    turn: Option<Mono>,
     /// Outstanding calls, and when each is given up.
     calls: BTreeMap<String, Mono>,
     started: Mono,
+    now: Mono,
     heard: Mono,
     /// When the next `pong` is due, and how many were not answered.
     beat: Mono,
@@ -100,9 +120,12 @@ impl DaemonEnd {
             out,
             ready: false,
             roster: None,
-            held: Vec::new(),
+            held: VecDeque::new(),
+            pace: Bucket::new(PACE_RATE, PACE_BURST, now),
+            turn: None,
             calls: BTreeMap::new(),
             started: now,
+            now,
             heard: now,
             beat: now,
             unanswered: 0,
@@ -114,18 +137,20 @@ impl DaemonEnd {
         if self.out.is_closed() {
             return;
         }
+        self.now = self.now.max(now);
         if input == Input::Tick {
             self.out.woken();
         } else {
-            self.heard = self.heard.max(now);
+            self.heard = self.now;
         }
         match input {
-            Input::Text(text) => self.text(text, now),
+            Input::Text(text) => self.text(text),
             Input::Binary => self.close(close::NOT_TEXT, "text frames required"),
             Input::TooLong => self.close(close::TOO_LONG, "frame_too_large"),
             Input::Sound | Input::Tick => {}
         }
-        self.time(now);
+        self.time();
+        self.release();
     }
 
     /// The next thing to do.
@@ -139,52 +164,54 @@ impl DaemonEnd {
         self.ready && !self.out.is_closed()
     }
 
-    /// Tells the Worker all agents of this host. Before `hello_ok` only the newest roster is kept; it is the first
-    /// frame after it. A roster that no frame can hold is shortened: first the texts for people, then the list.
+    /// Frames that wait for `hello_ok` or for their turn. An owner with much to send waits until there are few.
+    pub fn backlog(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Tells the Worker all agents of this host. Only the newest roster is kept until it can be sent; it is the
+    /// first frame after `hello_ok`. One that no frame can hold is shortened: first the texts, then the list.
     pub fn roster(&mut self, agents: Vec<AgentInfo>) {
-        let frame = fitting_roster(agents);
-        if self.ready {
-            self.out.write(frame.encode());
-        } else {
-            self.roster = Some(frame);
-        }
+        self.roster = Some(fitting_roster(agents));
+        self.release();
     }
 
     /// Sends a message. One that no frame can hold is answered at once with `body_too_large`.
     pub fn send(&mut self, message: SendFrame) {
         let id = message.id.clone();
-        if !self.say(DaemonFrame::Send(message)) {
+        if !self.say(&DaemonFrame::Send(message), None) {
             self.out.event(DaemonEvent::SendNak { id, code: NakCode::BodyTooLarge });
         }
     }
 
     /// Says that a delivery is durably in its agent's session.
     pub fn deliver_ack(&mut self, id: &str, agent: &str) {
-        self.say(DaemonFrame::DeliverAck { id: id.to_owned(), agent: Some(agent.to_owned()) });
+        self.say(&DaemonFrame::DeliverAck { id: id.to_owned(), agent: Some(agent.to_owned()) }, None);
     }
 
     /// Says that a delivery did not reach its agent.
     pub fn deliver_nak(&mut self, id: &str, agent: &str, code: &str, retryable: bool) {
+        let (id, agent) = (id.to_owned(), Some(agent.to_owned()));
         let code = text::clip(code, CODE_RUNES).to_owned();
-        self.say(DaemonFrame::DeliverNak {
-            id: id.to_owned(),
-            agent: Some(agent.to_owned()),
-            code,
-            retryable,
-        });
+        self.say(&DaemonFrame::DeliverNak { id, agent, code, retryable }, None);
     }
 
     /// Calls a method of the Worker. `rid` must not name a call that is still outstanding. The answer is one
     /// [`DaemonEvent::RpcResult`]: the Worker's; `too_many` when [`limits::RPC_OUTSTANDING`] calls wait already;
-    /// `bad_params` when no frame can hold the call; `rpc_error` when none came within [`limits::RPC_WAIT`].
+    /// `bad_params` when no frame can hold the call; `rpc_error` when none came within [`limits::RPC_WAIT`] or
+    /// the connection ended.
     pub fn rpc(&mut self, rid: String, method: &str, params: Value, now: Mono) {
+        self.now = self.now.max(now);
+        if self.out.is_closed() {
+            return; // nobody polls for the answer any more
+        }
         if self.calls.len() >= limits::RPC_OUTSTANDING {
             let text = format!("{} calls are waiting for the Worker already", limits::RPC_OUTSTANDING);
             return self.failed(rid, "too_many", text);
         }
         let frame = DaemonFrame::Rpc { rid: rid.clone(), method: method.to_owned(), params };
-        if self.say(frame) {
-            self.calls.insert(rid, now + limits::RPC_WAIT);
+        if self.say(&frame, Some(&rid)) {
+            self.calls.insert(rid, self.now + limits::RPC_WAIT);
         } else {
             self.failed(rid, "bad_params", "the call is longer than a frame may be");
         }
@@ -199,53 +226,50 @@ impl DaemonEnd {
         self.out.close(code, reason);
     }
 
-    /// Queues a frame now or for after `hello_ok`; answers whether a frame can hold it.
-    fn say(&mut self, frame: DaemonFrame) -> bool {
+    /// Queues a frame; answers whether a frame can hold it.
+    fn say(&mut self, frame: &DaemonFrame, rid: Option<&str>) -> bool {
         let text = frame.encode();
-        if self.ready {
-            return self.out.write(text);
-        }
         let fits = text.len() <= limits::FRAME_BYTES;
         if fits && !self.out.is_closed() {
-            self.held.push(frame);
+            self.held.push_back(Held { text, rid: rid.map(str::to_owned) });
+            self.release();
         }
         fits
     }
 
-    fn text(&mut self, text: &str, now: Mono) {
-        match decode_worker(text) {
-            Decoded::Frame(frame) if self.ready => self.frame(frame),
-            Decoded::Frame(frame) => self.first(frame, now),
-            Decoded::Unknown => {}
-            Decoded::Malformed(malformed) => {
-                self.close(malformed.close_code(), &malformed.to_string());
+    /// Sends what is held, as far as the pace allows.
+    fn release(&mut self) {
+        self.turn = None;
+        while self.ready && (self.roster.is_some() || !self.held.is_empty()) {
+            if let Err(wait) = self.pace.take(self.now) {
+                self.turn = Some(self.now + wait.max(PACE_WAIT));
+                return;
+            }
+            let next = self.roster.take().or_else(|| self.held.pop_front().map(|held| held.text));
+            if let Some(text) = next {
+                self.out.write(text);
             }
         }
     }
 
-    fn first(&mut self, frame: WorkerFrame, now: Mono) {
+    fn text(&mut self, text: &str) {
+        match decode_worker(text) {
+            Decoded::Frame(frame) if self.ready => self.frame(frame),
+            Decoded::Frame(frame) => self.first(frame),
+            Decoded::Unknown => {}
+            Decoded::Malformed(malformed) => self.close(malformed.close_code(), &malformed.to_string()),
+        }
+    }
+
+    fn first(&mut self, frame: WorkerFrame) {
         match frame {
             WorkerFrame::HelloOk { host_id, org } => {
                 self.ready = true;
-                self.beat = now + limits::HEARTBEAT;
+                self.beat = self.now + limits::HEARTBEAT;
                 self.out.event(DaemonEvent::Ready { host_id, org });
-                self.flush();
             }
             WorkerFrame::HelloErr { code } => self.refused(code),
             _ => self.close(close::INVALID, "invalid_frame: hello_ok must come first"),
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Some(roster) = self.roster.take() {
-            self.out.write(roster.encode());
-        }
-        for frame in std::mem::take(&mut self.held) {
-            // A call that was given up while it waited is not made any more.
-            let given_up = matches!(&frame, DaemonFrame::Rpc { rid, .. } if !self.calls.contains_key(rid));
-            if !given_up {
-                self.out.write(frame.encode());
-            }
         }
     }
 
@@ -282,33 +306,33 @@ impl DaemonEnd {
     }
 
     /// What is due by time alone.
-    fn time(&mut self, now: Mono) {
-        self.give_up_calls(now);
+    fn time(&mut self) {
+        self.give_up_calls();
         if !self.ready {
-            if now >= self.hello_deadline() {
+            if self.now >= self.hello_deadline() {
                 self.close(close::SILENT, "no hello_ok");
             }
-        } else if now >= self.heard + limits::SILENCE {
+        } else if self.now >= self.heard + limits::SILENCE {
             self.close(close::SILENT, "the Worker is silent");
-        } else if now >= self.beat {
-            self.beat(now);
+        } else if self.now >= self.beat {
+            self.beat();
         }
     }
 
-    fn beat(&mut self, now: Mono) {
+    fn beat(&mut self) {
         if self.unanswered >= MISSED_BEATS {
             return self.close(close::SILENT, "two heartbeats were not answered");
         }
         self.out.write(DaemonFrame::Pong.encode());
         self.unanswered += 1;
-        self.beat = now + limits::HEARTBEAT;
+        self.beat = self.now + limits::HEARTBEAT;
     }
 
-    fn give_up_calls(&mut self, now: Mono) {
-        let late: Vec<String> =
-            self.calls.iter().filter(|&(_, &at)| now >= at).map(|(rid, _)| rid.clone()).collect();
-        for rid in late {
+    fn give_up_calls(&mut self) {
+        let late = self.calls.iter().filter(|&(_, &at)| self.now >= at);
+        for rid in late.map(|(rid, _)| rid.clone()).collect::<Vec<_>>() {
             self.calls.remove(&rid);
+            self.held.retain(|held| held.rid.as_ref() != Some(&rid));
             let text = format!("no answer within {} s", limits::RPC_WAIT.as_secs());
             self.failed(rid, "rpc_error", text);
         }
@@ -324,15 +348,14 @@ impl DaemonEnd {
             true => self.beat.min(self.heard + limits::SILENCE),
             false => self.hello_deadline(),
         };
-        self.calls.values().copied().fold(own, Mono::min)
+        self.calls.values().copied().chain(self.turn).fold(own, Mono::min)
     }
 }
 
-fn fitting_roster(mut agents: Vec<AgentInfo>) -> DaemonFrame {
-    let fits = |frame: &DaemonFrame| frame.encode().len() <= limits::FRAME_BYTES;
-    let frame = DaemonFrame::Roster { agents: agents.clone() };
-    if fits(&frame) {
-        return frame;
+fn fitting_roster(mut agents: Vec<AgentInfo>) -> String {
+    let text = DaemonFrame::Roster { agents: agents.clone() }.encode();
+    if text.len() <= limits::FRAME_BYTES {
+        return text;
     }
     for agent in &mut agents {
         let AgentInfo { name, kind, pane_id, status, cwd, title, named_by: _ } = agent;
@@ -341,9 +364,9 @@ fn fitting_roster(mut agents: Vec<AgentInfo>) -> DaemonFrame {
         }
     }
     loop {
-        let frame = DaemonFrame::Roster { agents: agents.clone() };
-        if fits(&frame) {
-            return frame;
+        let text = DaemonFrame::Roster { agents: agents.clone() }.encode();
+        if text.len() <= limits::FRAME_BYTES {
+            return text;
         }
         agents.truncate(agents.len() / 2);
     }

@@ -7,6 +7,8 @@
 
 mod daemon_end;
 mod frames;
+#[cfg(test)]
+mod tests;
 mod worker_end;
 
 pub use daemon_end::{DaemonConfig, DaemonEnd, DaemonEvent};

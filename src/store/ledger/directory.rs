@@ -222,3 +222,123 @@ pub fn revoke_host(tx: &Tx<'_>, org_id: &str, slug: &Host, now: Wall) -> Result<
     tx.execute("DELETE FROM enroll_code WHERE org_id = ?1 AND host = ?2", values![org_id, slug.as_str()])?;
     Ok(host)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ledger::Db;
+
+    const NOW: Wall = Wall(1_000_000);
+
+    fn with_org(test: impl FnOnce(&Tx<'_>, &OrgRow) + Send + 'static) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(&dir.path().join("w.db")).unwrap();
+        db.write(move |tx| {
+            test(tx, &org(tx, "default")?.unwrap());
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    fn code<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> &'static str {
+        match outcome.unwrap_err() {
+            StoreError::Refused(refusal) => refusal.code(),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn titan() -> Host {
+        "titan".parse().unwrap()
+    }
+
+    #[test]
+    fn an_organisation_is_found_by_id_and_by_slug() {
+        with_org(|tx, default| {
+            let made = create_org(tx, &"acme".parse().unwrap(), "Acme & Co").unwrap();
+            assert_eq!(org(tx, "acme").unwrap().as_ref(), Some(&made));
+            assert_eq!(org(tx, &made.id).unwrap().as_ref(), Some(&made));
+            assert_eq!(org(tx, "none").unwrap(), None);
+            assert_eq!(list_orgs(tx).unwrap(), [made.clone(), default.clone()]);
+            assert_eq!(code(create_org(tx, &made.slug, "Again")), "org_exists");
+        });
+    }
+
+    #[test]
+    fn a_code_is_good_once_and_until_it_expires() {
+        with_org(|tx, org| {
+            let until = issue_code(tx, &org.id, &titan(), "c1", NOW).unwrap();
+            assert_eq!(until, NOW + ENROLL_TTL);
+            let redeem = |code, at| redeem_code(tx, code, "t1", "1.0", at).unwrap();
+            assert_eq!(redeem("c1", until), None, "expired");
+            assert_eq!(redeem("wrong", NOW), None);
+            let got = redeem("c1", Wall(until.0 - 1)).unwrap();
+            assert_eq!((got.host, got.org_slug, got.org_id), (titan(), org.slug.clone(), org.id.clone()));
+            assert_eq!(redeem("c1", NOW), None, "used");
+            let row = host_by_token(tx, "t1").unwrap().unwrap();
+            assert_eq!((row.id, row.daemon_ver.as_str(), row.last_seen_at), (got.host_id, "1.0", None));
+            assert_eq!(code(issue_code(tx, &org.id, &titan(), "c2", NOW)), "host_exists");
+        });
+    }
+
+    #[test]
+    fn a_newer_code_voids_the_older_one_of_the_same_host_only() {
+        with_org(|tx, org| {
+            let other = "other".parse().unwrap();
+            issue_code(tx, &org.id, &titan(), "c1", NOW).unwrap();
+            issue_code(tx, &org.id, &other, "o1", NOW).unwrap();
+            issue_code(tx, &org.id, &titan(), "c2", NOW).unwrap();
+            assert!(redeem_code(tx, "c1", "t1", "1", NOW).unwrap().is_none());
+            assert!(redeem_code(tx, "c2", "t1", "1", NOW).unwrap().is_some());
+            assert!(redeem_code(tx, "o1", "t2", "1", NOW).unwrap().is_some());
+        });
+    }
+
+    #[test]
+    fn a_revoked_host_has_no_token_and_keeps_its_id_when_it_comes_back() {
+        with_org(|tx, org| {
+            issue_code(tx, &org.id, &titan(), "c1", NOW).unwrap();
+            let first = redeem_code(tx, "c1", "t1", "1", NOW).unwrap().unwrap();
+            saw_host(tx, &org.id, &first.host_id, "1.1", NOW).unwrap();
+            let revoked = revoke_host(tx, &org.id, &titan(), NOW).unwrap();
+            assert_eq!((revoked.revoked_at, revoked.daemon_ver.as_str()), (Some(NOW), "1.1"));
+            assert!(host_by_token(tx, "t1").unwrap().is_none());
+            let later = Wall(NOW.0 + 1);
+            assert_eq!(revoke_host(tx, &org.id, &titan(), later).unwrap().revoked_at, Some(NOW));
+            issue_code(tx, &org.id, &titan(), "c2", NOW).unwrap();
+            let second = redeem_code(tx, "c2", "t2", "2", NOW).unwrap().unwrap();
+            assert_eq!(second.host_id, first.host_id);
+            assert!(host_by_token(tx, "t1").unwrap().is_none());
+            assert_eq!(host_by_token(tx, "t2").unwrap().unwrap().revoked_at, None);
+            assert_eq!(list_hosts(tx, &org.id).unwrap().len(), 1);
+        });
+    }
+
+    #[test]
+    fn revoking_voids_a_waiting_code_and_an_unknown_host_is_told() {
+        with_org(|tx, org| {
+            assert_eq!(code(revoke_host(tx, &org.id, &titan(), NOW)), "not_found");
+            issue_code(tx, &org.id, &titan(), "c1", NOW).unwrap();
+            redeem_code(tx, "c1", "t1", "1", NOW).unwrap().unwrap();
+            revoke_host(tx, &org.id, &titan(), NOW).unwrap();
+            issue_code(tx, &org.id, &titan(), "c2", NOW).unwrap();
+            revoke_host(tx, &org.id, &titan(), NOW).unwrap();
+            assert!(redeem_code(tx, "c2", "t2", "1", NOW).unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn organisations_do_not_see_each_others_hosts() {
+        with_org(|tx, org| {
+            let other = create_org(tx, &"other".parse().unwrap(), "Other").unwrap();
+            issue_code(tx, &org.id, &titan(), "c1", NOW).unwrap();
+            issue_code(tx, &other.id, &titan(), "c2", NOW).unwrap();
+            let mine = redeem_code(tx, "c1", "t1", "1", NOW).unwrap().unwrap();
+            let theirs = redeem_code(tx, "c2", "t2", "1", NOW).unwrap().unwrap();
+            assert_ne!(mine.host_id, theirs.host_id);
+            revoke_host(tx, &other.id, &titan(), NOW).unwrap();
+            assert!(host(tx, &org.id, &titan()).unwrap().unwrap().revoked_at.is_none());
+            saw_host(tx, &other.id, &mine.host_id, "x", NOW).unwrap();
+            assert_eq!(host(tx, &org.id, &titan()).unwrap().unwrap().last_seen_at, None);
+        });
+    }
+}

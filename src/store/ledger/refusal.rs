@@ -1,5 +1,7 @@
 //! What the ledger's own rules do not allow.
 
+use crate::proto::ingest::RuleError;
+
 /// Why a change was refused. Nothing was changed then; [`Refusal::code`] is the stable word of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +30,9 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// The source's own reply address is none, or no prefix of the source permits it.
+    #[error(transparent)]
+    ReplyUrl(#[from] RuleError),
     /// There is no such thing in this organisation.
     #[error("no {what} {name}")]
     NotFound {
@@ -46,6 +51,7 @@ impl Refusal {
             Self::HostExists { .. } => "host_exists",
             Self::SourceExists { .. } => "source_exists",
             Self::BuiltInName { .. } => "reserved_name",
+            Self::ReplyUrl(_) => "bad_reply_url",
             Self::NotFound { .. } => "not_found",
         }
     }

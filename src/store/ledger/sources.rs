@@ -6,6 +6,7 @@ use super::{Refusal, Row, StoreError, Tx, values};
 use crate::addr::{Addr, BUILT_IN_CONNECTORS, Source};
 use crate::clock::Wall;
 use crate::id::IdKind;
+use crate::proto::ingest::{ReplyPrefix, reply_url_allowed};
 use crate::secret::Secret;
 use crate::store::seal::MasterKey;
 
@@ -23,7 +24,7 @@ pub struct SourceRow {
     /// Where replies go when an event does not say.
     pub reply_url: Option<String>,
     /// What an event's `reply_url` must begin with, one of them.
-    pub prefixes: Vec<String>,
+    pub prefixes: Vec<ReplyPrefix>,
     secret: Vec<u8>,
     secret_no: i64,
     old_secret: Option<Vec<u8>>,
@@ -62,7 +63,7 @@ pub struct NewSource {
     /// Where replies go when an event does not say.
     pub reply_url: Option<String>,
     /// What an event's `reply_url` must begin with.
-    pub prefixes: Vec<String>,
+    pub prefixes: Vec<ReplyPrefix>,
     /// Its first secret.
     pub secret: Secret,
     /// Events a second.
@@ -71,6 +72,23 @@ pub struct NewSource {
     pub burst: u32,
     /// One line that an agent reads with every event.
     pub instructions: Option<String>,
+}
+
+/// What changes at a source. `None` leaves a field as it is; `Some(None)` clears one that may be absent.
+#[derive(Debug, Clone, Default)]
+pub struct SourceChange {
+    /// Where its events go.
+    pub target_addr: Option<Addr>,
+    /// Where replies go when an event does not say.
+    pub reply_url: Option<Option<String>>,
+    /// The whole list of what an event's `reply_url` must begin with.
+    pub prefixes: Option<Vec<ReplyPrefix>>,
+    /// Events a second.
+    pub rate: Option<u32>,
+    /// Events at once.
+    pub burst: Option<u32>,
+    /// One line that an agent reads with every event.
+    pub instructions: Option<Option<String>>,
 }
 
 impl SourceRow {
@@ -84,7 +102,12 @@ impl SourceRow {
             name: row.parsed(2)?,
             target_addr: row.parsed(3)?,
             reply_url: row.get(4)?,
-            prefixes: lines(&row.get::<String>(5)?),
+            prefixes: row
+                .get::<String>(5)?
+                .lines()
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .map_err(|err| row.damaged(5, err))?,
             secret: row.get(6)?,
             secret_no: row.get(7)?,
             old_secret: row.get(8)?,
@@ -135,15 +158,20 @@ fn place(integration_id: &str) -> String {
     format!("source {integration_id}")
 }
 
-/// A prefix is a URL, so that a newline can stand between two.
-fn lines(text: &str) -> Vec<String> {
-    text.lines().map(str::to_owned).collect()
+/// How prefixes are stored: a URL holds no newline, so one stands between two.
+fn joined(prefixes: &[ReplyPrefix]) -> String {
+    prefixes.iter().map(ReplyPrefix::as_str).collect::<Vec<_>>().join("\n")
+}
+
+fn check_reply_url(reply_url: Option<&str>, prefixes: &[ReplyPrefix]) -> Result<(), Refusal> {
+    reply_url.map_or(Ok(()), |url| reply_url_allowed(url, prefixes).map(drop).map_err(Refusal::ReplyUrl))
 }
 
 /// Makes a source.
 ///
 /// # Errors
-/// [`Refusal::SourceExists`], and [`Refusal::BuiltInName`] for a name that belongs to a connector.
+/// [`Refusal::SourceExists`], [`Refusal::BuiltInName`] for a name that belongs to a connector, and
+/// [`Refusal::ReplyUrl`] for a reply address that no prefix permits.
 pub fn create(
     tx: &Tx<'_>,
     org_id: &str,
@@ -155,6 +183,7 @@ pub fn create(
     if BUILT_IN_CONNECTORS.contains(&name) {
         return Err(Refusal::BuiltInName { name: name.to_owned() }.into());
     }
+    check_reply_url(new.reply_url.as_deref(), &new.prefixes)?;
     let id = IdKind::Integration.fresh();
     let sealed = key.seal(&new.secret, &place(&id));
     let sql = format!(
@@ -170,7 +199,7 @@ pub fn create(
         name,
         new.target_addr.to_string(),
         new.reply_url.as_deref(),
-        new.prefixes.join("\n"),
+        joined(&new.prefixes),
         sealed,
         new.rate,
         new.burst,
@@ -179,6 +208,18 @@ pub fn create(
     ];
     let made = tx.one(&sql, values, SourceRow::read)?;
     Ok(made.ok_or_else(|| Refusal::SourceExists { name: name.to_owned() })?)
+}
+
+/// Whether `key` is the master key of this ledger: it opens a secret that is stored, or none is.
+///
+/// # Errors
+/// [`StoreError::Sealed`] when it is another one.
+pub fn check_key(tx: &Tx<'_>, key: &MasterKey) -> Result<(), StoreError> {
+    let sql = format!("SELECT {} FROM source ORDER BY integration_id LIMIT 1", SourceRow::COLUMNS);
+    match tx.one(&sql, &[], SourceRow::read)? {
+        Some(source) => source.open(key, &source.secret).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// All sources of an organisation, by name.
@@ -222,6 +263,42 @@ pub fn by_id(tx: &Tx<'_>, org_id: &str, integration_id: &str) -> Result<Option<S
 
 fn found(row: Option<SourceRow>, name: &Source) -> Result<SourceRow, StoreError> {
     Ok(row.ok_or_else(|| Refusal::not_found("source", name))?)
+}
+
+/// Changes a source; what its change does not name stays as it is.
+///
+/// # Errors
+/// [`Refusal::NotFound`] when there is no such source, and [`Refusal::ReplyUrl`] when no prefix permits the reply
+/// address that it would have then.
+pub fn update(
+    tx: &Tx<'_>,
+    org_id: &str,
+    name: &Source,
+    change: SourceChange,
+    now: Wall,
+) -> Result<SourceRow, StoreError> {
+    let old = found(get(tx, org_id, name.as_str())?, name)?;
+    let reply_url = change.reply_url.unwrap_or(old.reply_url);
+    let prefixes = change.prefixes.unwrap_or(old.prefixes);
+    check_reply_url(reply_url.as_deref(), &prefixes)?;
+    let sql = format!(
+        "UPDATE source SET target_addr = ?3, reply_url = ?4, prefixes = ?5, rate = ?6, burst = ?7,
+                           instructions = ?8, updated_at = ?9
+         WHERE org_id = ?1 AND name = ?2 RETURNING {}",
+        SourceRow::COLUMNS
+    );
+    let values = values![
+        org_id,
+        name.as_str(),
+        change.target_addr.unwrap_or(old.target_addr).to_string(),
+        reply_url,
+        joined(&prefixes),
+        change.rate.unwrap_or(old.rate),
+        change.burst.unwrap_or(old.burst),
+        change.instructions.unwrap_or(old.instructions),
+        now,
+    ];
+    found(tx.one(&sql, values, SourceRow::read)?, name)
 }
 
 /// Gives a source a new secret. The one it had stays good for `overlap`; the one before that is gone.
@@ -274,3 +351,6 @@ pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Source) -> Result<SourceRow, Sto
     let sql = format!("DELETE FROM source WHERE org_id = ?1 AND name = ?2 RETURNING {}", SourceRow::COLUMNS);
     found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,7 +104,8 @@ impl Row<'_> {
         self.get::<String>(column)?.parse().map_err(|err| self.damaged(column, err))
     }
 
-    fn damaged(&self, column: usize, why: impl std::fmt::Display) -> StoreError {
+    /// The failure of a column that holds what it should not.
+    pub(super) fn damaged(&self, column: usize, why: impl std::fmt::Display) -> StoreError {
         let name = self.row.as_ref().column_name(column).unwrap_or("?");
         StoreError::Damaged { path: self.path.to_owned(), why: format!("column {name}: {why}") }
     }

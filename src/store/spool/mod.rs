@@ -1,1 +1,304 @@
-//! The spool of one host.
+//! The spool of one host: one SQLite file that outlives every process that uses it.
+//!
+//! Any number of processes use it at once. Writers queue at `spool.lock` before they ask SQLite for its write
+//! lock, because the kernel serves that queue in order and SQLite's retries do not. A row is a promise once its
+//! transaction is committed: write-ahead log, `synchronous=FULL`.
+
+pub mod outbox;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rustix::fs::FlockOperation;
+
+use super::{StoreError, files};
+
+/// The database's name in the data directory.
+pub const SPOOL_DB: &str = "spool.db";
+/// The name of the file at which writers queue.
+const SPOOL_LOCK: &str = "spool.lock";
+
+/// Every schema step, oldest first. A database's `user_version` is the number of steps it has been through; a
+/// step that was released is never changed, only followed by another.
+const MIGRATIONS: &[&str] = &[include_str!("../sql/spool_0001_outbox.sql")];
+
+/// The newest schema that this program knows.
+const KNOWN: u32 = MIGRATIONS.len() as u32;
+
+/// Nobody keeps the database locked for long: writers queue elsewhere, and readers do not lock.
+const BUSY_WAIT: Duration = Duration::from_secs(10);
+
+/// Pages of the write-ahead log after which the writer puts them into the database. Small, so that a process
+/// that opens the spool for one message has little to read.
+const CHECKPOINT_PAGES: u32 = 250;
+
+/// One connection to the spool. Every thread opens its own.
+#[derive(Debug)]
+pub struct Spool {
+    db: Connection,
+    lock: File,
+    path: PathBuf,
+}
+
+impl Spool {
+    /// Opens the spool of this data directory; makes both, or brings an older database up to date.
+    ///
+    /// # Errors
+    /// When the directory or a file cannot be made or belongs to somebody else, and when the database is damaged
+    /// or newer than this program.
+    pub fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        files::private_dir(data_dir)?;
+        let path = data_dir.join(SPOOL_DB);
+        let lock = open_private(&data_dir.join(SPOOL_LOCK))?;
+        open_private(&path)?;
+        let db = Connection::open(&path).map_err(|err| StoreError::sql(&path, err))?;
+        let mut spool = Self { db, lock, path };
+        spool.configure().map_err(|err| StoreError::sql(&spool.path, err))?;
+        spool.migrate()?;
+        spool.tighten()?;
+        Ok(spool)
+    }
+
+    /// Where the database is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `f` in one transaction that is on the disk when this returns. Waits for its turn behind the writers
+    /// that came before, of whatever process.
+    ///
+    /// # Errors
+    /// When `f` fails, or the transaction cannot be committed; nothing of it has then happened.
+    fn write<T>(&mut self, f: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let _turn = Turn::take(&self.lock, &self.path)?;
+        let run = || {
+            let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = f(&tx)?;
+            tx.commit()?;
+            Ok(value)
+        };
+        run().map_err(|err| StoreError::sql(&self.path, err))
+    }
+
+    /// Runs `f` on the rows as they are, without waiting for writers.
+    ///
+    /// # Errors
+    /// When `f` fails.
+    fn read<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        f(&self.db).map_err(|err| StoreError::sql(&self.path, err))
+    }
+
+    fn configure(&self) -> rusqlite::Result<()> {
+        self.db.busy_timeout(BUSY_WAIT)?;
+        self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+        // The last process to leave would otherwise move the whole log at its end: three more syncs a message.
+        self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        self.db.pragma_update(None, "synchronous", "FULL")?;
+        self.db.pragma_update(None, "foreign_keys", true)?;
+        self.db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
+    }
+
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let found = self.read(version)?;
+        self.refuse_newer(found)?;
+        if found == KNOWN {
+            return Ok(());
+        }
+        {
+            // Changing the journal mode does not wait for other connections, so it has its turn like a writer.
+            let _turn = Turn::take(&self.lock, &self.path)?;
+            self.db
+                .pragma_update(None, "journal_mode", "WAL")
+                .map_err(|err| StoreError::sql(&self.path, err))?;
+        }
+        let found = self.write(|tx| {
+            let found = version(tx)?;
+            for (step, sql) in (1..=KNOWN).zip(MIGRATIONS).skip(found as usize) {
+                tx.execute_batch(sql)?;
+                tx.pragma_update(None, "user_version", step)?;
+            }
+            Ok(found)
+        })?;
+        self.refuse_newer(found)
+    }
+
+    fn refuse_newer(&self, found: u32) -> Result<(), StoreError> {
+        if found <= KNOWN {
+            return Ok(());
+        }
+        Err(StoreError::Newer { path: self.path.clone(), found, known: KNOWN })
+    }
+
+    /// SQLite gives its log the mode that the database has; a database from a careless copy is mended here.
+    fn tighten(&self) -> Result<(), StoreError> {
+        for suffix in ["", "-wal", "-shm"] {
+            let mut path = self.path.as_os_str().to_owned();
+            path.push(suffix);
+            let path = PathBuf::from(path);
+            match fs::metadata(&path) {
+                Ok(found) if found.mode() & 0o077 != 0 => {
+                    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                        .map_err(|err| StoreError::io("make private", &path, err))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn version(db: &Connection) -> rusqlite::Result<u32> {
+    // It is a signed number in the file's head; a negative one is nothing that any version wrote.
+    let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(u32::try_from(found).unwrap_or(u32::MAX))
+}
+
+/// Opens a file of ours, or makes it, 0600.
+fn open_private(path: &Path) -> Result<File, StoreError> {
+    let failed = |err| StoreError::io("open", path, err);
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => {
+            return Err(StoreError::InTheWay { path: path.to_owned(), what: "not a file" });
+        }
+        Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
+            return Err(StoreError::Foreign { path: path.to_owned() });
+        }
+        _ => {}
+    }
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(failed)
+}
+
+/// A writer's turn, given back when dropped and when the process ends in whatever way.
+struct Turn<'a>(&'a File);
+
+impl<'a> Turn<'a> {
+    fn take(lock: &'a File, path: &Path) -> Result<Self, StoreError> {
+        loop {
+            match rustix::fs::flock(lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Self(lock)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(err) => return Err(StoreError::io("lock", path, err.into())),
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // It can only fail for a descriptor that is none; and then there is nothing to give back.
+        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn the_spool_and_its_log_are_the_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("deep/data");
+        let spool = Spool::open(&data).unwrap();
+        assert_eq!(mode(&data), 0o700);
+        for name in ["spool.db", "spool.db-wal", "spool.db-shm", "spool.lock"] {
+            assert_eq!(mode(&data.join(name)), 0o600, "{name}");
+        }
+        drop(spool);
+        fs::set_permissions(data.join("spool.db"), fs::Permissions::from_mode(0o644)).unwrap();
+        Spool::open(&data).unwrap();
+        assert_eq!(mode(&data.join("spool.db")), 0o600);
+    }
+
+    #[test]
+    fn every_commit_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let number = |pragma| {
+            spool.read(|db| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))).unwrap()
+        };
+        assert_eq!((number("synchronous"), number("foreign_keys")), (2, 1));
+        let journal: String =
+            spool.read(|db| db.pragma_query_value(None, "journal_mode", |row| row.get(0))).unwrap();
+        assert_eq!(journal, "wal");
+    }
+
+    #[test]
+    fn a_newer_database_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        spool.db.pragma_update(None, "user_version", 99).unwrap();
+        drop(spool);
+        match Spool::open(dir.path()) {
+            Err(StoreError::Newer { found: 99, known: KNOWN, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        let db = Connection::open(dir.path().join("spool.db")).unwrap();
+        assert_eq!(version(&db).unwrap(), 99);
+    }
+
+    #[test]
+    fn what_is_no_database_of_ours_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool.db");
+        fs::write(&path, "certainly not a database, and long enough to hold a header of one".repeat(99))
+            .unwrap();
+        assert!(matches!(Spool::open(dir.path()), Err(StoreError::Damaged { .. })));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Spool::open(dir.path()), Err(StoreError::InTheWay { .. })));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(Spool::open(&file), Err(StoreError::InTheWay { .. })));
+        assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::Io { .. })));
+    }
+
+    #[test]
+    fn a_failed_transaction_leaves_nothing_and_gives_the_turn_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        let failed = spool.write(|tx| {
+            tx.execute_batch("CREATE TABLE half (x)")?;
+            tx.execute_batch("SELECT nothing FROM nowhere")
+        });
+        assert!(matches!(failed, Err(StoreError::Sql { .. })));
+        let mut other = Spool::open(dir.path()).unwrap();
+        other.write(|tx| tx.execute_batch("CREATE TABLE half (x)")).unwrap();
+    }
+
+    #[test]
+    fn writers_of_many_threads_all_get_their_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let count = |tx: &Transaction<'_>| tx.execute_batch("UPDATE counter SET n = n + 1");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut spool = Spool::open(dir.path()).unwrap();
+                    spool
+                        .write(|tx| {
+                            tx.execute_batch(
+                                "CREATE TABLE IF NOT EXISTS counter (one INTEGER PRIMARY KEY, n);
+                                 INSERT OR IGNORE INTO counter VALUES (1, 0)",
+                            )
+                        })
+                        .unwrap();
+                    for _ in 0..20 {
+                        spool.write(count).unwrap();
+                    }
+                });
+            }
+        });
+        let spool = Spool::open(dir.path()).unwrap();
+        let n: i64 = spool.read(|db| db.query_row("SELECT n FROM counter", [], |row| row.get(0))).unwrap();
+        assert_eq!(n, 160);
+    }
+}

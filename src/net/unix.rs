@@ -1,0 +1,379 @@
+//! Unix sockets of one user: where they are, who may stand behind them, and how they are bound without taking
+//! anything that is not ours.
+//!
+//! A socket lives in the data directory. Where that is too deep for the address of a socket, it lives in a short
+//! run directory of this user instead, which every command finds by the same rule: [`socket_path`] looks only at
+//! the machine, never at variables, because a cron job and a login shell do not share those.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use sha2::{Digest, Sha256};
+
+use super::wake::Wake;
+use crate::limits;
+use crate::store::config::Paths;
+
+/// The daemon's socket for commands: one request, one response.
+pub const TRANSIT_SOCK: &str = "transit.sock";
+/// The daemon's socket for harness adapters (transit-agent/1).
+pub const AGENT_SOCK: &str = "agent.sock";
+
+/// Why a socket cannot be bound or reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// Nobody listens: there is no socket, or only the remains of one.
+    #[error("no daemon listens on {}", path.display())]
+    NoDaemon {
+        /// Where one would listen.
+        path: PathBuf,
+    },
+    /// The socket or its directory belongs to somebody else, or may not be used.
+    #[error("not allowed to use {}: {why}", path.display())]
+    Denied {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A run directory that another user could have planted or can change.
+    #[error("the run directory {} cannot be trusted: it {what}", path.display())]
+    Untrusted {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Something that is no socket stands where the socket should be.
+    #[error("{} is in the way: it is no socket", path.display())]
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Another process listens there.
+    #[error("another process listens on {}", path.display())]
+    Live {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Any other failure.
+    #[error("could not {doing} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl SocketError {
+    fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+/// The process at the other end of a socket, as the kernel knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its pid; 0 when it lives in a pid namespace that this process cannot see into.
+    pub pid: u32,
+    /// Its effective user when it connected.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Who is at the other end of `stream`.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+        // Not rustix: its `UCred` holds a pid that is never zero, and the kernel's may be.
+        let seen = nix::sys::socket::getsockopt(stream, nix::sys::socket::sockopt::PeerCredentials)?;
+        Ok(Self { pid: u32::try_from(seen.pid()).unwrap_or(0), uid: seen.uid() })
+    }
+
+    /// Whether it is a process of our own user.
+    pub fn is_ours(self) -> bool {
+        self.uid == our_uid()
+    }
+}
+
+fn our_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Where the socket `name` of this data directory is.
+///
+/// # Errors
+/// When the directory is too deep and no run directory can be trusted.
+pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
+    let data = absolute(&paths.data)?;
+    let direct = data.join(name);
+    if fits(&direct) {
+        return Ok(direct);
+    }
+    let short = run_dirs(&data, &run_bases());
+    for dir in &short {
+        if dir.join(name).symlink_metadata().is_ok() {
+            check_run_dir(dir)?;
+            return Ok(dir.join(name));
+        }
+    }
+    let dir = short.into_iter().next().expect("/tmp is always among the bases");
+    match check_run_dir(&dir) {
+        Err(SocketError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        checked => checked?,
+    }
+    Ok(dir.join(name))
+}
+
+/// Connects to the socket `name` of this data directory, for a command.
+///
+/// # Errors
+/// [`SocketError::NoDaemon`] when nobody listens, [`SocketError::Denied`] when somebody else does.
+pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
+    let path = socket_path(paths, name)?;
+    let stream = UnixStream::connect(&path).map_err(|err| match err.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            SocketError::NoDaemon { path: path.clone() }
+        }
+        io::ErrorKind::PermissionDenied => SocketError::Denied { path: path.clone(), why: err.to_string() },
+        _ => SocketError::io("connect to", &path, err),
+    })?;
+    let peer = Peer::of(&stream).map_err(|err| SocketError::io("ask who listens on", &path, err))?;
+    if !peer.is_ours() {
+        return Err(SocketError::Denied { path, why: format!("user {} listens there", peer.uid) });
+    }
+    Ok(stream)
+}
+
+/// A socket that this process listens on. Dropping it removes the socket file, if it is still the same one.
+#[derive(Debug)]
+pub struct Bound {
+    listener: UnixListener,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Bound {
+    /// Listens on the socket `name`: 0600, in a directory that is 0700. The remains of our own earlier socket are
+    /// replaced; a live one, a foreign one and anything that is no socket are left alone. The caller holds the
+    /// daemon's lock, so that nobody else of this data directory binds at the same time.
+    ///
+    /// # Errors
+    /// When the place is taken, cannot be trusted, or cannot be bound.
+    pub fn bind(paths: &Paths, name: &str) -> Result<Self, SocketError> {
+        let path = socket_path(paths, name)?;
+        if !path.starts_with(absolute(&paths.data)?) {
+            let dir = path.parent().expect("a socket path has its file name");
+            make_run_dir(dir)?;
+        }
+        make_room(&path)?;
+        let failed = |err| SocketError::io("bind", &path, err);
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let found = fs::symlink_metadata(&path).map_err(failed)?;
+        Ok(Self { listener, path, file: (found.dev(), found.ino()) })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next connection, or `None` once `wake` is given. Connections of other users are closed unanswered.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left, or the listener is broken.
+    pub fn accept(&self, wake: &Wake) -> io::Result<Option<(UnixStream, Peer)>> {
+        loop {
+            let mut fds = [
+                PollFd::new(&self.listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Ok(None);
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(err) if is_passing(&err) => continue,
+                Err(err) => return Err(err),
+            };
+            stream.set_nonblocking(false)?;
+            let peer = Peer::of(&stream)?;
+            if peer.is_ours() {
+                return Ok(Some((stream, peer)));
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let still_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file);
+        if still_ours {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn is_passing(err: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(err.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
+/// Removes what is left of an earlier socket of ours, and nothing else.
+fn make_room(path: &Path) -> Result<(), SocketError> {
+    let found = match fs::symlink_metadata(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|err| SocketError::io("look at", path, err))?,
+    };
+    if !found.file_type().is_socket() {
+        return Err(SocketError::InTheWay { path: path.to_owned() });
+    }
+    if found.uid() != our_uid() {
+        return Err(SocketError::Denied { path: path.to_owned(), why: "it belongs to another user".into() });
+    }
+    match UnixStream::connect(path) {
+        Err(err) if err.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // Connected, or too busy to take a connection: somebody is there.
+        _ => return Err(SocketError::Live { path: path.to_owned() }),
+    }
+    fs::remove_file(path).map_err(|err| SocketError::io("remove the stale socket", path, err))
+}
+
+fn fits(path: &Path) -> bool {
+    path.as_os_str().len() <= limits::SOCKET_PATH_BYTES
+}
+
+/// The directory as every command sees it, whatever link or relative path it was given by.
+fn absolute(data: &Path) -> Result<PathBuf, SocketError> {
+    fs::canonicalize(data)
+        .or_else(|_| std::path::absolute(data))
+        .map_err(|err| SocketError::io("find", data, err))
+}
+
+/// The directories in which a run directory may be made, the best first: the session's, if there is one, and
+/// `/tmp`, which there always is.
+fn run_bases() -> Vec<PathBuf> {
+    let session = PathBuf::from(format!("/run/user/{}", our_uid()));
+    let usable = session.symlink_metadata().is_ok_and(|found| found.is_dir() && found.uid() == our_uid());
+    usable.then_some(session).into_iter().chain([PathBuf::from("/tmp")]).collect()
+}
+
+fn run_dirs(data: &Path, bases: &[PathBuf]) -> Vec<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let hash = hex::encode(&Sha256::digest(data.as_os_str().as_bytes())[..8]);
+    bases.iter().map(|base| base.join(format!("transit-{}-{hash}", our_uid()))).collect()
+}
+
+/// Makes the run directory; one that is there already must pass [`check_run_dir`].
+fn make_run_dir(dir: &Path) -> Result<(), SocketError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(|err| SocketError::io("make the run directory", dir, err))?,
+    }
+    check_run_dir(dir)
+}
+
+/// In `/tmp` anybody can be there first: a link, another owner, or a directory that others can write is refused.
+fn check_run_dir(dir: &Path) -> Result<(), SocketError> {
+    let found = fs::symlink_metadata(dir).map_err(|err| SocketError::io("look at", dir, err))?;
+    let untrusted = |what| Err(SocketError::Untrusted { path: dir.to_owned(), what });
+    if found.file_type().is_symlink() {
+        return untrusted("is a symbolic link");
+    }
+    if !found.is_dir() {
+        return untrusted("is no directory");
+    }
+    if found.uid() != our_uid() {
+        return untrusted("belongs to another user");
+    }
+    if found.mode() & 0o077 != 0 {
+        return untrusted("is open to other users");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(data: &Path) -> Paths {
+        Paths { config: data.join("config.json"), data: data.to_owned() }
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(dir.path());
+        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
+        let bound = Bound::bind(&paths, AGENT_SOCK).unwrap();
+        assert_eq!(fs::metadata(bound.path()).unwrap().mode() & 0o777, 0o600);
+        assert!(connect(&paths, AGENT_SOCK).is_ok());
+        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::Live { .. })));
+        let path = bound.path().to_owned();
+        drop(bound);
+        assert!(!path.exists());
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
+        let again = Bound::bind(&paths, AGENT_SOCK).unwrap();
+        assert!(connect(&paths, AGENT_SOCK).is_ok());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "somebody else's").unwrap();
+        drop(again);
+        assert!(path.exists(), "only the own socket is removed");
+        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
+    }
+
+    #[test]
+    fn the_kernel_names_the_peer_and_a_wake_up_ends_the_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(dir.path());
+        let bound = Bound::bind(&paths, TRANSIT_SOCK).unwrap();
+        let wake = Wake::new().unwrap();
+        let _client = connect(&paths, TRANSIT_SOCK).unwrap();
+        let (_, peer) = bound.accept(&wake).unwrap().unwrap();
+        assert_eq!(peer, Peer { pid: std::process::id(), uid: our_uid() });
+        wake.wake();
+        assert!(bound.accept(&wake).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_deep_directory_gets_a_short_one_that_every_command_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(120));
+        fs::create_dir(&deep).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&deep, &link).unwrap();
+        let bound = Bound::bind(&paths(&deep), AGENT_SOCK).unwrap();
+        assert!(fits(bound.path()) && !bound.path().starts_with(&deep));
+        assert!(connect(&paths(&deep), AGENT_SOCK).is_ok());
+        assert!(connect(&paths(&link), AGENT_SOCK).is_ok(), "by whatever name it goes");
+        let run = bound.path().parent().unwrap().to_owned();
+        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700);
+        drop(bound);
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
+        fs::remove_dir(&run).unwrap();
+        std::os::unix::fs::symlink(dir.path(), &run).unwrap();
+        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
+        assert!(matches!(connect(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
+        fs::remove_file(&run).unwrap();
+    }
+}

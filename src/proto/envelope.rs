@@ -1,1 +1,0 @@
-//! transit/1: the envelope in an agent's terminal.

@@ -1,0 +1,207 @@
+//! The sessions that have registered on this host, and the names that they keep.
+
+use rusqlite::{OptionalExtension, Transaction};
+
+use super::Spool;
+use crate::addr::{Harness, Name};
+use crate::clock::Wall;
+use crate::store::StoreError;
+
+/// Names that are made up before the daemon gives in.
+const TRIES: usize = 100;
+
+/// What tells a session from every other one of this host (transit-agent/1).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The harness.
+    pub harness: Harness,
+    /// The harness's own name of the session.
+    pub session_id: String,
+}
+
+/// The place of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its agent's name.
+    pub name: Name,
+    /// Whether the name was made up, not declared.
+    pub is_auto: bool,
+    /// How often this session has registered, this time included.
+    pub generation: u64,
+}
+
+/// Why a session has no place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Another session that is connected has the name.
+    #[error("{name} is the name of another session that is connected")]
+    Taken {
+        /// The name.
+        name: Name,
+    },
+    /// No free name was found.
+    #[error("no free name was found in {TRIES} tries")]
+    NoName,
+    /// The place cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Spool {
+    /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes. A name of
+    /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use.
+    ///
+    /// # Errors
+    /// When the name is in use, none is free, or the place cannot be stored.
+    pub fn remember(
+        &mut self,
+        who: &Identity,
+        declared: Option<&Name>,
+        is_live: impl Fn(&Name) -> bool,
+        mut make_up: impl FnMut() -> Name,
+        now: Wall,
+    ) -> Result<Place, PlaceError> {
+        self.write(|tx| {
+            let stored = find(tx, who)?;
+            let (name, is_auto) = match (declared, &stored) {
+                (Some(name), Some(had)) if *name == had.name => (name.clone(), had.is_auto),
+                (Some(name), _) => {
+                    if is_live(name) && holder(tx, name)?.is_some_and(|holder| holder != *who) {
+                        return Ok(Err(PlaceError::Taken { name: name.clone() }));
+                    }
+                    tx.execute("DELETE FROM agents WHERE name = ?1", [name.as_str()])?;
+                    (name.clone(), false)
+                }
+                (None, Some(had)) => (had.name.clone(), had.is_auto),
+                (None, None) => {
+                    let mut free = None;
+                    for _ in 0..TRIES {
+                        let name = make_up();
+                        if holder(tx, &name)?.is_none() {
+                            free = Some(name);
+                            break;
+                        }
+                    }
+                    match free {
+                        Some(name) => (name, true),
+                        None => return Ok(Err(PlaceError::NoName)),
+                    }
+                }
+            };
+            let generation = stored.map_or(0, |had| had.generation) + 1;
+            let place = Place { name, is_auto, generation };
+            put(tx, who, &place, now)?;
+            Ok(Ok(place))
+        })?
+    }
+
+    /// Whether a session of this host has ever had the name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn knows_agent(&mut self, name: &str) -> Result<bool, StoreError> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT 1 FROM agents WHERE name = ?1")?.exists([name])
+        })
+    }
+}
+
+fn find(tx: &Transaction<'_>, who: &Identity) -> rusqlite::Result<Option<Place>> {
+    tx.prepare_cached(
+        "SELECT name, named_by, generation FROM agents WHERE harness = ?1 AND session_id = ?2",
+    )?
+    .query_row((who.harness.as_str(), &who.session_id), |row| {
+        let is_auto = row.get_ref(1)?.as_str()? == "auto";
+        Ok(Place { name: parsed(row, 0)?, is_auto, generation: row.get(2)? })
+    })
+    .optional()
+}
+
+fn holder(tx: &Transaction<'_>, name: &Name) -> rusqlite::Result<Option<Identity>> {
+    tx.prepare_cached("SELECT harness, session_id FROM agents WHERE name = ?1")?
+        .query_row([name.as_str()], |row| {
+            Ok(Identity { harness: parsed(row, 0)?, session_id: row.get(1)? })
+        })
+        .optional()
+}
+
+fn parsed<T>(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<T>
+where
+    T: std::str::FromStr<Err = crate::addr::AddrError>,
+{
+    row.get_ref(column)?.as_str()?.parse().map_err(|err| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(err))
+    })
+}
+
+fn put(tx: &Transaction<'_>, who: &Identity, place: &Place, now: Wall) -> rusqlite::Result<()> {
+    let named_by = if place.is_auto { "auto" } else { "user" };
+    tx.execute(
+        "INSERT INTO agents (harness, session_id, name, named_by, generation, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT (harness, session_id) DO UPDATE SET name = excluded.name, named_by = excluded.named_by,
+             generation = excluded.generation, updated_at = excluded.updated_at",
+        (
+            who.harness.as_str(),
+            &who.session_id,
+            place.name.as_str(),
+            named_by,
+            place.generation,
+            now.0,
+        ),
+    )
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(session: &str) -> Identity {
+        Identity { harness: "claude".parse().unwrap(), session_id: session.into() }
+    }
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_session_keeps_its_name_and_counts_its_generations() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        let mut remember = |session, declared: Option<&str>, live: &str| {
+            let declared = declared.map(name);
+            let mut made = ["auto-a", "auto-a", "auto-b"].into_iter().map(name).cycle();
+            spool.remember(
+                &who(session),
+                declared.as_ref(),
+                |name| name.as_str() == live,
+                || made.next().unwrap(),
+                Wall(0),
+            )
+        };
+        let place = |name: &str, is_auto, generation| Place { name: self::name(name), is_auto, generation };
+        assert_eq!(remember("1", None, "").unwrap(), place("auto-a", true, 1));
+        assert_eq!(remember("1", None, "").unwrap(), place("auto-a", true, 2));
+        assert_eq!(remember("2", None, "").unwrap(), place("auto-b", true, 1));
+        assert_eq!(remember("1", Some("jess"), "").unwrap(), place("jess", false, 3));
+        assert_eq!(remember("1", None, "jess").unwrap(), place("jess", false, 4));
+        assert!(matches!(remember("2", Some("jess"), "jess"), Err(PlaceError::Taken { .. })));
+        assert_eq!(remember("2", Some("jess"), "").unwrap(), place("jess", false, 2), "its holder is gone");
+        assert_eq!(remember("1", None, "jess").unwrap(), place("auto-a", true, 1));
+        assert!(spool.knows_agent("jess").unwrap() && !spool.knows_agent("omar").unwrap());
+    }
+
+    #[test]
+    fn made_up_names_run_out_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        let only = || name("only");
+        spool.remember(&who("1"), None, |_| false, only, Wall(0)).unwrap();
+        assert!(matches!(
+            spool.remember(&who("2"), None, |_| false, only, Wall(0)),
+            Err(PlaceError::NoName)
+        ));
+    }
+}

@@ -1,0 +1,527 @@
+//! The inbox: deliveries on their way into a session, and the history that recognises them when they come again.
+//!
+//! A row is one `(id, agent)`. It is committed before anything is handed to a session, and its outcome is
+//! committed before the Worker is told, so that a crash at any point costs a repetition and never a message.
+
+use rusqlite::{OptionalExtension, Row, Transaction, named_params};
+
+use super::Spool;
+use crate::clock::{Backoff, Wall};
+use crate::id::IdKind;
+use crate::limits;
+use crate::store::StoreError;
+
+/// A `due_at` that only a new session or another deliver of the Worker ends.
+const HELD: i64 = i64::MAX;
+
+/// One delivery for one agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// `tx_…` or `dlv_…`.
+    pub id: String,
+    /// The recipient's name.
+    pub agent: String,
+    /// The rendered transit/1 text.
+    pub envelope: String,
+    /// How often its channel delivery was shown before, as the envelope says; 0 for messages.
+    pub redelivery: u32,
+}
+
+/// What a delivery turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// It was not known.
+    New,
+    /// It is known and waits; both callers share its outcome.
+    Waiting,
+    /// The session has it already; the Worker gets the same answer again.
+    Injected,
+    /// The session has it already, and is to be reminded: a later redelivery, or a refusal that is tried anew.
+    Again,
+}
+
+/// An answer that is due to the Worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    seq: i64,
+    /// The delivery.
+    pub id: String,
+    /// Its agent.
+    pub agent: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is durably in the session.
+    Injected,
+    /// It is not.
+    Refused {
+        /// Why, as a stable word.
+        code: String,
+        /// Whether another attempt can succeed.
+        retryable: bool,
+    },
+}
+
+/// What the inbox holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InboxCounts {
+    /// Rows that wait for a session or for its answer.
+    pub waiting: u64,
+    /// Answers that wait for the Worker.
+    pub answers: u64,
+}
+
+impl Spool {
+    /// Takes deliveries of the Worker, all in one commit and in their order. One answer each.
+    ///
+    /// # Errors
+    /// When they cannot be stored; then none of them is.
+    pub fn receive(&mut self, deliveries: &[Delivery], now: Wall) -> Result<Vec<Received>, StoreError> {
+        self.write(|tx| deliveries.iter().map(|delivery| receive(tx, delivery, now)).collect())
+    }
+
+    /// Puts an envelope of this host's own into the inbox: a message between two of its agents, or a bounce. The
+    /// Worker is owed no answer for it. One that is known stays as it is.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn put_local(&mut self, delivery: &Delivery, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            if find(tx, delivery)?.is_none() {
+                insert(tx, delivery, false, now)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The oldest rows that wait for this agent's session, those in flight among them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn due(&mut self, agent: &str, now: Wall, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT id, agent, envelope, redelivery FROM inbox
+                 WHERE state = 'waiting' AND agent = ?1 AND due_at <= ?2 ORDER BY seq LIMIT ?3",
+            )?
+            .query_map((agent, now.0, limit), delivery)?
+            .collect()
+        })
+    }
+
+    /// When the next row of this agent is due that is not due yet.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn next_inbox_due(&mut self, agent: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT min(due_at) FROM inbox
+                 WHERE state = 'waiting' AND agent = ?1 AND due_at > ?2 AND due_at < ?3",
+            )?
+            .query_row((agent, now.0, HELD), |row| Ok(row.get::<_, Option<i64>>(0)?.map(Wall)))
+        })
+    }
+
+    /// A session has the envelope durably. It settles the row whatever became of it before.
+    ///
+    /// # Errors
+    /// When it cannot be stored; then the Worker must not be told either.
+    pub fn injected(&mut self, id: &str, agent: &str, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET state = 'injected', updated_at = ?3, code = NULL,
+                        answer = CASE WHEN from_worker THEN 'ack' END
+                 WHERE id = ?1 AND agent = ?2 AND state <> 'injected'",
+            )?
+            .execute((id, agent, now.0))
+            .map(drop)
+        })
+    }
+
+    /// A session has refused the envelope. A refusal that passes leaves the row waiting: for the Worker's next
+    /// deliver, for the next session of this agent, or, if no Worker knows of it, for a while.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn refused(
+        &mut self,
+        id: &str,
+        agent: &str,
+        code: &str,
+        retryable: bool,
+        now: Wall,
+    ) -> Result<(), StoreError> {
+        self.write(|tx| {
+            let Some(attempts) = tx
+                .prepare_cached(
+                    "SELECT attempts FROM inbox WHERE id = ?1 AND agent = ?2 AND state = 'waiting'",
+                )?
+                .query_row((id, agent), |row| row.get::<_, u32>(0))
+                .optional()?
+            else {
+                return Ok(());
+            };
+            let later = now + Backoff::DELIVERY.after(attempts.saturating_add(1));
+            tx.prepare_cached(
+                "UPDATE inbox SET state = CASE WHEN :retryable THEN 'waiting' ELSE 'refused' END,
+                        due_at = CASE WHEN from_worker THEN :held ELSE :later END,
+                        attempts = attempts + 1, answer = CASE WHEN asked THEN 'nak' END,
+                        code = :code, retryable = :retryable, updated_at = :now
+                 WHERE id = :id AND agent = :agent",
+            )?
+            .execute(named_params! {
+                ":id": id, ":agent": agent, ":code": code, ":retryable": retryable,
+                ":held": HELD, ":later": later.0, ":now": now.0,
+            })
+            .map(drop)
+        })
+    }
+
+    /// The agent has no session: everything that the Worker waits for is answered with a refusal that passes, and
+    /// stays for the agent's next session. Answers how many rows that were.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn give_back(&mut self, agent: &str, code: &str, now: Wall) -> Result<usize, StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET answer = 'nak', code = ?2, retryable = 1, updated_at = ?3
+                 WHERE agent = ?1 AND state = 'waiting' AND asked",
+            )?
+            .execute((agent, code, now.0))
+        })
+    }
+
+    /// The agent has a new session: whatever was kept for it is due now.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn release(&mut self, agent: &str) -> Result<(), StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET due_at = 0 WHERE agent = ?1 AND state = 'waiting' AND due_at > 0",
+            )?
+            .execute([agent])
+            .map(drop)
+        })
+    }
+
+    /// The oldest answers that are due to the Worker.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn unanswered(&mut self, limit: usize) -> Result<Vec<Answer>, StoreError> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT seq, id, agent, answer, code, retryable FROM inbox
+                 WHERE answer IS NOT NULL ORDER BY seq LIMIT ?1",
+            )?
+            .query_map([limit], answer)?
+            .collect()
+        })
+    }
+
+    /// These answers are on their way. An outcome that has changed since stays due.
+    ///
+    /// # Errors
+    /// When it cannot be stored; then they are sent once more, which does no harm.
+    pub fn answered(&mut self, answers: &[Answer]) -> Result<(), StoreError> {
+        self.write(|tx| {
+            let mut done = tx.prepare_cached(
+                "UPDATE inbox SET answer = NULL, asked = 0 WHERE seq = ?1 AND answer = ?2 AND code IS ?3",
+            )?;
+            for answer in answers {
+                let (word, code) = match &answer.outcome {
+                    Outcome::Injected => ("ack", None),
+                    Outcome::Refused { code, .. } => ("nak", Some(code)),
+                };
+                done.execute((answer.seq, word, code))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How much waits.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn inbox_counts(&mut self) -> Result<InboxCounts, StoreError> {
+        self.read(|conn| {
+            conn.query_row(
+                "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting'),
+                        (SELECT count(*) FROM inbox WHERE answer IS NOT NULL)",
+                [],
+                |row| Ok(InboxCounts { waiting: row.get(0)?, answers: row.get(1)? }),
+            )
+        })
+    }
+
+    /// Forgets settled rows after [`limits::HISTORY_KEEP`], and waiting ones once the Worker has given them up.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn forget(&mut self, now: Wall) -> Result<usize, StoreError> {
+        self.write(|tx| {
+            tx.execute(
+                "DELETE FROM inbox WHERE (updated_at < ?1 AND state <> 'waiting')
+                                      OR (updated_at < ?2 AND state = 'waiting')",
+                ((now - limits::HISTORY_KEEP).0, (now - limits::DELIVERY_TTL).0),
+            )
+        })
+    }
+}
+
+struct Known {
+    seq: i64,
+    state: String,
+    redelivery: u32,
+    answer: Option<String>,
+}
+
+fn find(tx: &Transaction<'_>, delivery: &Delivery) -> rusqlite::Result<Option<Known>> {
+    tx.prepare_cached("SELECT seq, state, redelivery, answer FROM inbox WHERE id = ?1 AND agent = ?2")?
+        .query_row((&delivery.id, &delivery.agent), |row| {
+            Ok(Known { seq: row.get(0)?, state: row.get(1)?, redelivery: row.get(2)?, answer: row.get(3)? })
+        })
+        .optional()
+}
+
+fn receive(tx: &Transaction<'_>, delivery: &Delivery, now: Wall) -> rusqlite::Result<Received> {
+    let Some(known) = find(tx, delivery)? else {
+        insert(tx, delivery, true, now)?;
+        return Ok(Received::New);
+    };
+    let is_newer = delivery.redelivery > known.redelivery;
+    let received = match known.state.as_str() {
+        "waiting" => Received::Waiting,
+        // A reminder of a channel delivery is shown again; a message never is.
+        "injected" if IdKind::of(&delivery.id) == Some(IdKind::Delivery) && is_newer => Received::Again,
+        "injected" => Received::Injected,
+        // The refusal has not reached the Worker yet: it gets it, and may then ask anew.
+        _ if known.answer.is_some() => Received::Injected,
+        _ => Received::Again,
+    };
+    match received {
+        Received::Injected => answer_again(tx, &known, now)?,
+        _ => wait_again(tx, &known, delivery, is_newer, now)?,
+    }
+    Ok(received)
+}
+
+fn answer_again(tx: &Transaction<'_>, known: &Known, now: Wall) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE inbox SET answer = CASE state WHEN 'injected' THEN 'ack' ELSE 'nak' END,
+                from_worker = 1, asked = 1, updated_at = ?2
+         WHERE seq = ?1",
+    )?
+    .execute((known.seq, now.0))
+    .map(drop)
+}
+
+fn wait_again(
+    tx: &Transaction<'_>,
+    known: &Known,
+    delivery: &Delivery,
+    is_newer: bool,
+    now: Wall,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE inbox SET state = 'waiting', due_at = 0, from_worker = 1, asked = 1, answer = NULL, code = NULL,
+                envelope = CASE WHEN :newer THEN :envelope ELSE envelope END,
+                redelivery = max(redelivery, :redelivery), updated_at = :now
+         WHERE seq = :seq",
+    )?
+    .execute(named_params! {
+        ":seq": known.seq, ":newer": is_newer, ":envelope": delivery.envelope,
+        ":redelivery": delivery.redelivery, ":now": now.0,
+    })
+    .map(drop)
+}
+
+fn insert(tx: &Transaction<'_>, new: &Delivery, from_worker: bool, now: Wall) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO inbox (id, agent, envelope, redelivery, state, from_worker, asked, received_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, 'waiting', ?5, ?5, ?6, ?6)",
+    )?
+    .execute((&new.id, &new.agent, &new.envelope, new.redelivery, from_worker, now.0))
+    .map(drop)
+}
+
+fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    Ok(Delivery {
+        id: row.get("id")?,
+        agent: row.get("agent")?,
+        envelope: row.get("envelope")?,
+        redelivery: row.get("redelivery")?,
+    })
+}
+
+fn answer(row: &Row<'_>) -> rusqlite::Result<Answer> {
+    let outcome = if row.get_ref("answer")?.as_str()? == "ack" {
+        Outcome::Injected
+    } else {
+        let code: Option<String> = row.get("code")?;
+        Outcome::Refused { code: code.unwrap_or_default(), retryable: row.get("retryable")? }
+    };
+    Ok(Answer { seq: row.get("seq")?, id: row.get("id")?, agent: row.get("agent")?, outcome })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Wall = Wall(1_000_000_000_000);
+
+    fn spool() -> (tempfile::TempDir, Spool) {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        (dir, spool)
+    }
+
+    fn delivery(id: &str, agent: &str, redelivery: u32) -> Delivery {
+        let envelope = format!("{id} {redelivery}");
+        Delivery { id: id.into(), agent: agent.into(), envelope, redelivery }
+    }
+
+    fn receive(spool: &mut Spool, id: &str, redelivery: u32) -> Received {
+        spool.receive(&[delivery(id, "jess", redelivery)], NOW).unwrap()[0]
+    }
+
+    /// What the Worker is told now; after it nothing is due.
+    fn answers(spool: &mut Spool) -> Vec<(String, Outcome)> {
+        let due = spool.unanswered(100).unwrap();
+        spool.answered(&due).unwrap();
+        assert!(spool.unanswered(100).unwrap().is_empty());
+        due.into_iter().map(|answer| (answer.id, answer.outcome)).collect()
+    }
+
+    fn due(spool: &mut Spool) -> Vec<String> {
+        spool.due("jess", NOW, 100).unwrap().into_iter().map(|due| due.envelope).collect()
+    }
+
+    const TX: &str = "tx_00000000000a";
+    const DLV: &str = "dlv_00000000000a";
+
+    fn nak(code: &str, retryable: bool) -> Outcome {
+        Outcome::Refused { code: code.into(), retryable }
+    }
+
+    #[test]
+    fn a_message_is_injected_once_and_then_answered_from_history() {
+        let (_dir, mut spool) = spool();
+        assert_eq!(receive(&mut spool, TX, 0), Received::New);
+        assert_eq!(receive(&mut spool, TX, 0), Received::Waiting);
+        assert_eq!(due(&mut spool), ["tx_00000000000a 0"]);
+        assert!(spool.unanswered(9).unwrap().is_empty(), "nothing is told before the session has it");
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert!(due(&mut spool).is_empty());
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
+        assert_eq!(receive(&mut spool, TX, 3), Received::Injected);
+        assert!(due(&mut spool).is_empty());
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert!(answers(&mut spool).is_empty(), "a second ack of the adapter says nothing new");
+    }
+
+    #[test]
+    fn duplicates_are_told_apart_by_agent_too() {
+        let (_dir, mut spool) = spool();
+        let both = [delivery(TX, "jess", 0), delivery(TX, "omar", 0)];
+        assert_eq!(spool.receive(&both, NOW).unwrap(), [Received::New, Received::New]);
+        spool.injected(TX, "omar", NOW).unwrap();
+        assert_eq!(due(&mut spool).len(), 1);
+        assert_eq!(spool.unanswered(9).unwrap()[0].agent, "omar");
+    }
+
+    #[test]
+    fn a_channel_delivery_is_shown_again_only_for_a_later_redelivery() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, DLV, 1);
+        spool.injected(DLV, "jess", NOW).unwrap();
+        answers(&mut spool);
+        assert_eq!(receive(&mut spool, DLV, 1), Received::Injected);
+        assert_eq!(receive(&mut spool, DLV, 0), Received::Injected);
+        answers(&mut spool);
+        assert_eq!(receive(&mut spool, DLV, 2), Received::Again);
+        assert_eq!(receive(&mut spool, DLV, 2), Received::Waiting);
+        assert_eq!(due(&mut spool), ["dlv_00000000000a 2"]);
+    }
+
+    #[test]
+    fn a_passing_refusal_keeps_the_row_for_the_next_session_or_the_next_deliver() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, TX, 0);
+        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
+        assert!(due(&mut spool).is_empty());
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), nak("draft_busy", true))]);
+        spool.release("jess").unwrap();
+        assert_eq!(due(&mut spool).len(), 1);
+        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
+        assert!(answers(&mut spool).is_empty(), "the Worker did not ask again");
+        assert_eq!(receive(&mut spool, TX, 0), Received::Waiting);
+        assert_eq!(due(&mut spool).len(), 1);
+        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
+        answers(&mut spool);
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)], "a late ack settles");
+    }
+
+    #[test]
+    fn an_outcome_that_changed_while_it_was_told_is_told_too() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, TX, 0);
+        assert_eq!(spool.give_back("jess", "adapter_unavailable", NOW).unwrap(), 1);
+        let told = spool.unanswered(9).unwrap();
+        spool.injected(TX, "jess", NOW).unwrap();
+        spool.answered(&told).unwrap();
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
+        assert_eq!(spool.give_back("jess", "adapter_unavailable", NOW).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_refusal_for_good_is_tried_anew_only_when_the_worker_asks_anew() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, TX, 0);
+        spool.refused(TX, "jess", "no_thanks", false, NOW).unwrap();
+        spool.release("jess").unwrap();
+        assert!(due(&mut spool).is_empty());
+        assert_eq!(receive(&mut spool, TX, 0), Received::Injected, "the answer was still under way");
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), nak("no_thanks", false))]);
+        assert_eq!(receive(&mut spool, TX, 0), Received::Again);
+        assert_eq!(due(&mut spool).len(), 1);
+    }
+
+    #[test]
+    fn what_never_left_the_host_is_retried_here_and_its_echo_is_answered_from_history() {
+        let (_dir, mut spool) = spool();
+        spool.put_local(&delivery(TX, "jess", 0), NOW).unwrap();
+        spool.put_local(&delivery(TX, "jess", 0), NOW).unwrap();
+        spool.refused(TX, "jess", "adapter_timeout", true, NOW).unwrap();
+        assert!(spool.unanswered(9).unwrap().is_empty());
+        assert!(due(&mut spool).is_empty());
+        let next = spool.next_inbox_due("jess", NOW).unwrap().unwrap();
+        assert_eq!(next, NOW + Backoff::DELIVERY.first);
+        assert_eq!(spool.due("jess", next, 9).unwrap().len(), 1);
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert!(spool.unanswered(9).unwrap().is_empty());
+        assert_eq!(receive(&mut spool, TX, 0), Received::Injected);
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
+    }
+
+    #[test]
+    fn history_ends_after_its_time() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, TX, 0);
+        receive(&mut spool, DLV, 0);
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert_eq!(spool.forget(NOW + limits::DELIVERY_TTL).unwrap(), 0);
+        let later = NOW + limits::HISTORY_KEEP;
+        assert_eq!(spool.forget(later).unwrap(), 1, "the waiting one");
+        assert_eq!(spool.forget(later + Backoff::DELIVERY.first).unwrap(), 1);
+    }
+}

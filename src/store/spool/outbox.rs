@@ -1,0 +1,513 @@
+//! What this host wants to get out: events for sources, messages for the Worker.
+//!
+//! | from | to | who and when |
+//! | --- | --- | --- |
+//! | | pending | [`Outbox::add`]: the promise to the sender |
+//! | pending | claimed | [`Outbox::claim`], [`Outbox::claim_due`]: one process is about to try |
+//! | claimed | pending | [`Outbox::retry_later`] after a passing failure, [`Outbox::release`] without a try |
+//! | claimed | pending | anyone, when the claiming process is gone: it costs neither an attempt nor a wait |
+//! | claimed | sent | [`Outbox::sent`]: the other side has it |
+//! | any but sent | dead | [`Outbox::dead`]: a permanent refusal, or too old |
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::Spool;
+use crate::clock::{Backoff, Wall};
+use crate::limits;
+use crate::store::StoreError;
+use crate::store::process::Process;
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// The body of an ingest request, to be signed and posted (transit.ingest/1).
+    Event,
+    /// A message for the Worker (transit-wire/1).
+    Message,
+}
+
+impl EntryKind {
+    /// The stable word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Message => "message",
+        }
+    }
+
+    /// How long an entry of this kind waits between its attempts.
+    pub fn backoff(self) -> Backoff {
+        match self {
+            Self::Event => Backoff::EVENT,
+            Self::Message => Backoff::MESSAGE,
+        }
+    }
+}
+
+/// Where an entry is on its way. The table of this module says who moves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It waits for its next attempt.
+    Pending,
+    /// A process is trying.
+    Claimed,
+    /// The other side has it.
+    Sent,
+    /// It was refused for good, or grew too old; kept for inspection.
+    Dead,
+}
+
+impl State {
+    /// The stable word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Claimed => "claimed",
+            Self::Sent => "sent",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// Where an event's secret is. The secret itself is never stored.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SecretRef {
+    /// A file, by its absolute path.
+    File(PathBuf),
+    /// A variable of the environment that the attempt is made in.
+    Env(String),
+}
+
+/// An entry that is to be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEntry<'a> {
+    /// Its id, the idempotency key of the spool: `tx_…` for messages, `evt_…` for events.
+    pub id: &'a str,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The URL of an event, the address of a message.
+    pub dest: &'a str,
+    /// The address of a message's sender.
+    pub from: Option<&'a str>,
+    /// The message that this one answers.
+    pub reply_to: Option<&'a str>,
+    /// The sender's key of an event.
+    pub event_key: Option<&'a str>,
+    /// The exact bytes of the request body, or the text of the message.
+    pub body: &'a [u8],
+    /// Where the secret of an event is.
+    pub secret: Option<&'a SecretRef>,
+}
+
+/// An entry as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// See [`NewEntry::id`].
+    pub id: String,
+    /// See [`NewEntry::kind`].
+    pub kind: EntryKind,
+    /// See [`NewEntry::dest`].
+    pub dest: String,
+    /// See [`NewEntry::from`].
+    pub from: Option<String>,
+    /// See [`NewEntry::reply_to`].
+    pub reply_to: Option<String>,
+    /// See [`NewEntry::event_key`].
+    pub event_key: Option<String>,
+    /// See [`NewEntry::body`].
+    pub body: Vec<u8>,
+    /// See [`NewEntry::secret`].
+    pub secret: Option<SecretRef>,
+    /// Where it is on its way. A claim of a process that is gone still shows as claimed until somebody looks for
+    /// work.
+    pub state: State,
+    /// Attempts that came to an end.
+    pub attempts: u32,
+    /// When it was added.
+    pub created_at: Wall,
+    /// When its state last changed.
+    pub updated_at: Wall,
+    /// When it is tried next; of no meaning once it is sent or dead.
+    pub next_attempt_at: Wall,
+    /// What the other side said when it took it: `queued`, `duplicate`, `committed`, `injected`.
+    pub outcome: Option<String>,
+    /// Why the last attempt failed, or why it is dead.
+    pub error: Option<String>,
+}
+
+/// What became of an entry that was to be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Added {
+    /// It is stored.
+    New,
+    /// This id was there before, in this state; nothing changed.
+    Known(State),
+}
+
+/// How many entries are in which state. What is claimed counts as pending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// They wait, or are being tried.
+    pub pending: u64,
+    /// The other side has them.
+    pub sent: u64,
+    /// Refused or too old.
+    pub dead: u64,
+}
+
+/// The outbox of a spool. Every change is on the disk when its function returns.
+#[derive(Debug)]
+pub struct Outbox<'a>(&'a mut Spool);
+
+impl Spool {
+    /// What this host wants to get out.
+    pub fn outbox(&mut self) -> Outbox<'_> {
+        Outbox(self)
+    }
+}
+
+const COLUMNS: &str = "id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state, attempts, \
+                       created_at, updated_at, next_attempt_at, outcome, error, longest_wait";
+
+impl Outbox<'_> {
+    /// Adds an entry that is due now.
+    ///
+    /// # Errors
+    /// [`StoreError::LimitReached`] when [`limits::SPOOL_MAX`] entries wait, and whatever the disk says. Nothing
+    /// is stored then.
+    pub fn add(&mut self, entry: &NewEntry<'_>, now: Wall) -> Result<Added, StoreError> {
+        self.0.write(|tx| insert(tx, entry, now, None))?.ok_or(FULL)
+    }
+
+    /// Adds an entry and claims it at once, for a sender that tries by itself.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_claimed(&mut self, entry: &NewEntry<'_>, by: Process, now: Wall) -> Result<Added, StoreError> {
+        self.0.write(|tx| insert(tx, entry, now, Some(by)))?.ok_or(FULL)
+    }
+
+    /// Claims one entry, due or not. `None` when there is no such entry, when it is sent or dead, and when a
+    /// process that still runs has it.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn claim(&mut self, id: &str, by: Process, now: Wall) -> Result<Option<Entry>, StoreError> {
+        self.0.write(|tx| {
+            free_lapsed(tx)?;
+            let sql = format!("SELECT {COLUMNS} FROM outbox WHERE id = ?1 AND state = 'pending'");
+            let found = tx.prepare_cached(&sql)?.query_row([id], |row| read_entry(row, now)).optional()?;
+            found.map(|entry| mark_claimed(tx, entry, by, now)).transpose()
+        })
+    }
+
+    /// Claims at most `most` entries that are due, the longest due first, and of those the first that was added.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn claim_due(
+        &mut self,
+        kind: EntryKind,
+        by: Process,
+        now: Wall,
+        most: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        self.0.write(|tx| {
+            free_lapsed(tx)?;
+            let sql = format!(
+                "SELECT {COLUMNS} FROM outbox WHERE state = 'pending' AND kind = ?1
+                 AND (next_attempt_at <= ?2 OR next_attempt_at > ?2 + longest_wait)
+                 ORDER BY next_attempt_at, seq LIMIT ?3"
+            );
+            let mut query = tx.prepare_cached(&sql)?;
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            let due = query.query_map(params![kind.as_str(), now.0, most], |row| read_entry(row, now))?;
+            // All of them first: what is being read must not change.
+            let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
+            due.into_iter().map(|entry| mark_claimed(tx, entry, by, now)).collect()
+        })
+    }
+
+    /// Gives a claim back after an attempt that failed for now; the next one is due after `wait`. Answers whether
+    /// the claim was there.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn retry_later(
+        &mut self,
+        id: &str,
+        by: Process,
+        wait: Duration,
+        error: &str,
+        now: Wall,
+    ) -> Result<bool, StoreError> {
+        let wait_ms = (now + wait).0 - now.0;
+        let longest = |kind: EntryKind| (now + wait.max(kind.backoff().cap)).0 - now.0;
+        let changed = self.0.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE outbox SET state = 'pending', claim_pid = NULL, claim_start = NULL,
+                 attempts = attempts + 1, next_attempt_at = ?4 + ?5, error = ?6, updated_at = ?4,
+                 -- A clock that was ahead when the entry came must not keep it alive for longer.
+                 created_at = MIN(created_at, ?4),
+                 longest_wait = CASE kind WHEN 'event' THEN ?7 ELSE ?8 END
+                 WHERE id = ?1 AND claim_pid = ?2 AND claim_start = ?3",
+            )?
+            .execute(params![
+                id,
+                by.pid,
+                by.start_time.cast_signed(),
+                now.0,
+                wait_ms,
+                error,
+                longest(EntryKind::Event),
+                longest(EntryKind::Message),
+            ])
+        })?;
+        Ok(changed > 0)
+    }
+
+    /// Gives a claim back untried: it costs no attempt, and the entry is due as it was before.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn release(&mut self, id: &str, by: Process) -> Result<(), StoreError> {
+        self.0.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE outbox SET state = 'pending', claim_pid = NULL, claim_start = NULL
+                 WHERE id = ?1 AND claim_pid = ?2 AND claim_start = ?3",
+            )?
+            .execute(params![id, by.pid, by.start_time.cast_signed()])
+            .map(drop)
+        })
+    }
+
+    /// The other side has it, and said `outcome`. This is final, whoever finds it out.
+    ///
+    /// # Errors
+    /// Whatever the disk says. The entry is then tried again, and its key lets the other side see that.
+    pub fn sent(&mut self, id: &str, outcome: &str, now: Wall) -> Result<(), StoreError> {
+        self.0.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE outbox SET attempts = attempts + (state = 'claimed'), state = 'sent', claim_pid = NULL,
+                 claim_start = NULL, outcome = ?2, error = NULL, updated_at = ?3 WHERE id = ?1 AND state <> 'sent'",
+            )?
+            .execute(params![id, outcome, now.0])
+            .map(drop)
+        })
+    }
+
+    /// It will not be tried again, and why. What was sent stays sent.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn dead(&mut self, id: &str, error: &str, now: Wall) -> Result<(), StoreError> {
+        self.0.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE outbox SET attempts = attempts + (state = 'claimed'), state = 'dead', claim_pid = NULL,
+                 claim_start = NULL, error = ?2, updated_at = ?3 WHERE id = ?1 AND state <> 'sent'",
+            )?
+            .execute(params![id, error, now.0])
+            .map(drop)
+        })
+    }
+
+    /// The entry of this id.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn get(&self, id: &str, now: Wall) -> Result<Option<Entry>, StoreError> {
+        self.0.read(|db| {
+            let sql = format!("SELECT {COLUMNS} FROM outbox WHERE id = ?1");
+            db.prepare_cached(&sql)?.query_row([id], |row| read_entry(row, now)).optional()
+        })
+    }
+
+    /// How many entries are in which state.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn counts(&self) -> Result<Counts, StoreError> {
+        self.0.read(|db| {
+            let mut counts = Counts::default();
+            let mut query = db.prepare_cached("SELECT state, COUNT(*) FROM outbox GROUP BY state")?;
+            let mut rows = query.query([])?;
+            while let Some(row) = rows.next()? {
+                let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+                match row.get_ref(0)?.as_str()? {
+                    "sent" => counts.sent += count,
+                    "dead" => counts.dead += count,
+                    _ => counts.pending += count,
+                }
+            }
+            Ok(counts)
+        })
+    }
+
+    /// When the next entry of this kind is due; `now` or earlier when one is. `None` when none waits that is not
+    /// being tried.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn next_due(&self, kind: EntryKind, now: Wall) -> Result<Option<Wall>, StoreError> {
+        self.0.read(|db| {
+            if claims(db)?.iter().any(|claim| claim.kind == kind.as_str() && !claim.by.is_alive()) {
+                return Ok(Some(now));
+            }
+            db.prepare_cached(
+                "SELECT MIN(CASE WHEN next_attempt_at > ?2 + longest_wait THEN ?2 ELSE next_attempt_at END)
+                 FROM outbox WHERE state = 'pending' AND kind = ?1",
+            )?
+            .query_row(params![kind.as_str(), now.0], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Wall)))
+        })
+    }
+
+    /// Forgets what was sent before `before`. Answers how many entries that were.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn forget_sent(&mut self, before: Wall) -> Result<usize, StoreError> {
+        self.0.write(|tx| {
+            tx.prepare_cached("DELETE FROM outbox WHERE state = 'sent' AND updated_at < ?1")?
+                .execute([before.0])
+        })
+    }
+}
+
+const FULL: StoreError = StoreError::LimitReached { what: "the spool", limit: limits::SPOOL_MAX };
+
+/// `None` when the spool is full.
+fn insert(
+    tx: &Transaction<'_>,
+    entry: &NewEntry<'_>,
+    now: Wall,
+    by: Option<Process>,
+) -> rusqlite::Result<Option<Added>> {
+    let known = tx
+        .prepare_cached("SELECT state FROM outbox WHERE id = ?1")?
+        .query_row([entry.id], |row| read_state(row, 0))
+        .optional()?;
+    if let Some(state) = known {
+        return Ok(Some(Added::Known(state)));
+    }
+    let waiting: i64 = tx
+        .prepare_cached("SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'claimed')")?
+        .query_row([], |row| row.get(0))?;
+    if u64::try_from(waiting).unwrap_or(0) >= limits::SPOOL_MAX {
+        return Ok(None);
+    }
+    let (file, variable) = match entry.secret {
+        Some(SecretRef::File(path)) => (Some(path.as_os_str().as_bytes()), None),
+        Some(SecretRef::Env(name)) => (None, Some(name)),
+        None => (None, None),
+    };
+    tx.prepare_cached(
+        "INSERT INTO outbox (id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state,
+         claim_pid, claim_start, created_at, updated_at, next_attempt_at, longest_wait)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14)",
+    )?
+    .execute(params![
+        entry.id,
+        entry.kind.as_str(),
+        entry.dest,
+        entry.from,
+        entry.reply_to,
+        entry.event_key,
+        entry.body,
+        file,
+        variable,
+        if by.is_some() { State::Claimed } else { State::Pending }.as_str(),
+        by.map(|by| by.pid),
+        by.map(|by| by.start_time.cast_signed()),
+        now.0,
+        (now + entry.kind.backoff().cap).0 - now.0,
+    ])?;
+    Ok(Some(Added::New))
+}
+
+struct Claim {
+    id: String,
+    kind: String,
+    by: Process,
+}
+
+fn claims(db: &Connection) -> rusqlite::Result<Vec<Claim>> {
+    let mut query =
+        db.prepare_cached("SELECT id, kind, claim_pid, claim_start FROM outbox WHERE state = 'claimed'")?;
+    let claims = query.query_map([], |row| {
+        let by = Process { pid: row.get(2)?, start_time: row.get::<_, i64>(3)?.cast_unsigned() };
+        Ok(Claim { id: row.get(0)?, kind: row.get(1)?, by })
+    })?;
+    claims.collect()
+}
+
+/// Makes the entries free that processes had claimed which are gone.
+fn free_lapsed(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    for claim in claims(tx)? {
+        if !claim.by.is_alive() {
+            tx.prepare_cached(
+                "UPDATE outbox SET state = 'pending', claim_pid = NULL, claim_start = NULL WHERE id = ?1",
+            )?
+            .execute([claim.id])?;
+        }
+    }
+    Ok(())
+}
+
+fn mark_claimed(tx: &Transaction<'_>, mut entry: Entry, by: Process, now: Wall) -> rusqlite::Result<Entry> {
+    tx.prepare_cached(
+        "UPDATE outbox SET state = 'claimed', claim_pid = ?2, claim_start = ?3, updated_at = ?4 WHERE id = ?1",
+    )?
+    .execute(params![entry.id, by.pid, by.start_time.cast_signed(), now.0])?;
+    (entry.state, entry.updated_at) = (State::Claimed, now);
+    Ok(entry)
+}
+
+fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
+    let file: Option<Vec<u8>> = row.get(7)?;
+    let variable: Option<String> = row.get(8)?;
+    let (next, longest): (i64, i64) = (row.get(13)?, row.get(16)?);
+    Ok(Entry {
+        id: row.get(0)?,
+        kind: read_kind(row, 1)?,
+        dest: row.get(2)?,
+        from: row.get(3)?,
+        reply_to: row.get(4)?,
+        event_key: row.get(5)?,
+        body: row.get(6)?,
+        secret: file
+            .map(|bytes| SecretRef::File(OsString::from_vec(bytes).into()))
+            .or(variable.map(SecretRef::Env)),
+        state: read_state(row, 9)?,
+        attempts: row.get(10)?,
+        created_at: Wall(row.get(11)?),
+        updated_at: Wall(row.get(12)?),
+        next_attempt_at: if next > now.0.saturating_add(longest) { now } else { Wall(next) },
+        outcome: row.get(14)?,
+        error: row.get(15)?,
+    })
+}
+
+fn read_kind(row: &Row<'_>, column: usize) -> rusqlite::Result<EntryKind> {
+    let word = row.get_ref(column)?.as_str()?;
+    let kinds = [EntryKind::Event, EntryKind::Message];
+    kinds.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| unknown(column, word))
+}
+
+fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<State> {
+    let word = row.get_ref(column)?.as_str()?;
+    let states = [State::Pending, State::Claimed, State::Sent, State::Dead];
+    states.into_iter().find(|state| state.as_str() == word).ok_or_else(|| unknown(column, word))
+}
+
+fn unknown(column: usize, word: &str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("unknown word {word:?}").into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! All integration tests, in one binary: one link, and helpers that are compiled once.
+//!
+//! A file of this folder that is not listed here would never run; [`floors`] fails on one.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
+
+mod agent;
+mod docs;
+mod floors;
+mod support;
