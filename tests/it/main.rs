@@ -8,3 +8,4 @@ mod agent;
 mod docs;
 mod floors;
 mod support;
+mod worker_admin;
