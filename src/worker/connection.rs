@@ -1,19 +1,19 @@
 //! Accepting connections and ending them in order.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::limits::HEAD_WAIT;
 
@@ -36,18 +36,30 @@ pub(super) async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT).max_buf_size(HEAD_BYTES);
     let service = TowerToHyperService::new(router);
-    let graceful = GracefulShutdown::new();
+    // Every connection holds a sender; the last one that goes ends the wait below.
+    let (alive, mut all_ended) = mpsc::channel::<Infallible>(1);
     loop {
-        let stream = tokio::select! {
+        let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stopping.wait_for(|&stop| stop) => break,
+            () = raised(&mut stopping) => break,
         };
-        match stream {
+        match accepted {
             Ok((stream, peer)) => {
                 let io = TokioIo::new(Lingering::new(stream));
                 let connection = http.serve_connection(io, service.clone()).with_upgrades();
-                let connection = graceful.watch(connection);
-                tokio::spawn(async move { ended(peer, connection.await) });
+                let (alive, mut stopping) = (alive.clone(), stopping.clone());
+                tokio::spawn(async move {
+                    let _alive = alive;
+                    let mut connection = pin!(connection);
+                    let outcome = tokio::select! {
+                        outcome = connection.as_mut() => outcome,
+                        () = raised(&mut stopping) => {
+                            connection.as_mut().graceful_shutdown();
+                            connection.await
+                        }
+                    };
+                    ended(peer, outcome);
+                });
             }
             Err(err) => {
                 tracing::warn!(%err, "could not accept a connection");
@@ -55,8 +67,14 @@ pub(super) async fn serve(
             }
         }
     }
-    drop(listener);
-    let _ = tokio::time::timeout(longest, graceful.shutdown()).await;
+    drop((listener, alive));
+    let _ = tokio::time::timeout(longest, all_ended.recv()).await;
+}
+
+/// Ends when the wish to stop is raised.
+pub(super) async fn raised(stopping: &mut watch::Receiver<bool>) {
+    // An error means that nobody can raise it any more, which is the end as well.
+    let _ = stopping.wait_for(|&stop| stop).await;
 }
 
 fn ended(peer: SocketAddr, outcome: hyper::Result<()>) {
@@ -104,7 +122,11 @@ async fn linger(mut stream: TcpStream) {
 }
 
 impl AsyncRead for Lingering {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.stream().poll_read(cx, buf)
     }
 }

@@ -123,7 +123,8 @@ impl Dispatch {
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id.
     pub(super) fn answered(&mut self, id: &str, agent: Option<&str>) {
         let oldest = || {
-            let with_id = self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
+            let with_id =
+                self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
             with_id.min().map(|(_, agent)| agent.clone())
         };
         let Some(agent) = agent.map(str::to_owned).or_else(oldest) else { return };

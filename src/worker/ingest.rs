@@ -15,8 +15,8 @@ use super::app::{App, Shared, error, failed, read_body, unauthorized};
 use crate::addr::{Addr, AgentAddr, Source};
 use crate::limits::INGEST_BYTES;
 use crate::proto::ingest::{
-    Event, ReplyPrefix, RuleError, SCHEMA, SIGNATURE_HEADER, SignedHeaders, Signer, TIMESTAMP_HEADER,
-    check_headers, parse_event, reply_url_allowed,
+    Event, RuleError, SCHEMA, SIGNATURE_HEADER, SignedHeaders, Signer, TIMESTAMP_HEADER, check_headers,
+    parse_event, reply_url_allowed,
 };
 use crate::store::StoreError;
 use crate::store::ledger::events::{self, Accepted, AcceptedKind};
@@ -59,10 +59,13 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     check_reply_url(&source, &event).map_err(|err| broken(&err))?;
 
     let digest = events::digest(&event);
-    if let Some(before) = app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)? {
+    if let Some(before) =
+        app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)?
+    {
         return Ok(answer(&source, &before));
     }
-    if let Err(wait) = app.sources.take(source.integration_id.clone(), source.rate, source.burst, app.mono()) {
+    if let Err(wait) = app.sources.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
+    {
         return Err(too_many(wait));
     }
     let accepted = store_event(app, source.clone(), event, digest, secret_no).await.map_err(store)?;
@@ -122,14 +125,9 @@ fn sender(
 
 fn check_reply_url(source: &SourceRow, event: &Event) -> Result<(), RuleError> {
     match &event.reply_url {
-        Some(url) => reply_url_allowed(url, &prefixes(source)).map(drop),
+        Some(url) => reply_url_allowed(url, &source.prefixes).map(drop),
         None => Ok(()),
     }
-}
-
-/// The prefixes of a source. They were checked when they were declared; one that does not parse permits nothing.
-pub(super) fn prefixes(source: &SourceRow) -> Vec<ReplyPrefix> {
-    source.prefixes.iter().filter_map(|prefix| prefix.parse().ok()).collect()
 }
 
 /// Stores the event; the agent's link hears of it as soon as it is committed.
@@ -173,7 +171,13 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(source = source.name.as_str(), event_id, delivery_id, same = *kind != AcceptedKind::Different, word);
+    tracing::info!(
+        source = source.name.as_str(),
+        event_id,
+        delivery_id,
+        same = *kind != AcceptedKind::Different,
+        word
+    );
     (status, Json(body)).into_response()
 }
 

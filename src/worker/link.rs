@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::app::{App, error, failed, unauthorized};
+use super::connection::raised;
 use super::dispatch::Dispatch;
 use super::links::{Handle, Owner};
 use super::{route, rpc};
@@ -122,11 +123,8 @@ struct Link {
 impl Link {
     fn new(app: App, owner: Owner) -> Self {
         let now = app.mono();
-        let config = WorkerConfig {
-            host: owner.host.clone(),
-            host_id: owner.host_id.clone(),
-            org: owner.org.clone(),
-        };
+        let config =
+            WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
         let (tell, notes) = mpsc::unbounded_channel();
         let (handle, owner) = (Handle::new(owner.clone()), Arc::new(owner));
         app.links.opened();
@@ -158,7 +156,7 @@ impl Link {
                 message = socket.next() => if !self.hear_all(message, &mut socket) { break None },
                 Some(note) = self.notes.recv() => self.note_all(note),
                 () = self.handle.ordered() => self.obey(),
-                _ = stopping.wait_for(|&stop| stop) => self.end.close(close::GOING_AWAY, "the Worker stops"),
+                () = raised(&mut stopping) => self.end.close(close::GOING_AWAY, "the Worker stops"),
                 () = tokio::time::sleep(wait) => self.time(),
             }
         };

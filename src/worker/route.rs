@@ -70,8 +70,7 @@ fn check(
         return Ok(Refused(NakCode::BodyTooLarge));
     }
     let Addr::Agent(to) = to else { return Ok(Refused(NakCode::NoRoute)) };
-    let known =
-        app.db.read(|tx| roster::is_known(tx, &owner.org_id, to.host.as_str(), to.name.as_str()))?;
+    let known = app.db.read(|tx| roster::is_known(tx, &owner.org_id, to.host.as_str(), to.name.as_str()))?;
     Ok(if known { To(to) } else { Refused(NakCode::NoRoute) })
 }
 
@@ -89,11 +88,7 @@ fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &
         frame.ts = now.to_string();
     }
     frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
-    let queue = Queue {
-        org_id: owner.org_id.clone(),
-        host: to.host.to_string(),
-        agent: to.name.to_string(),
-    };
+    let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
     let (hints, tell) = (app.clone(), tell.clone());
     app.db.submit(

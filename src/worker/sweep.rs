@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::app::App;
+use super::connection::raised;
 use crate::proto::wire::close;
 use crate::store::StoreError;
 use crate::store::ledger::{directory, messages};
@@ -27,7 +28,7 @@ pub(super) async fn run(app: App) {
             Ok(Ok(())) => {}
         }
         tokio::select! {
-            _ = stopping.wait_for(|&stop| stop) => return,
+            () = raised(&mut stopping) => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
     }
