@@ -7,5 +7,7 @@
 mod agent;
 mod docs;
 mod floors;
+mod send;
 mod support;
 mod worker_admin;
+mod worker_serve;
