@@ -5,9 +5,12 @@
 pub mod agent;
 mod control;
 mod duration;
+pub mod logging;
 pub mod output;
 pub mod secret;
+pub mod send;
 pub mod sign;
+pub mod worker;
 
 use std::process::ExitCode;
 
@@ -55,6 +58,7 @@ pub struct Page {
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
     vec![sign::tool(), agent::tool()]
+    vec![agent::tool(), send::tool(), sign::tool(), worker::tool()]
 }
 
 /// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their

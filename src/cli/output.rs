@@ -7,6 +7,8 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
+use crate::store::StoreError;
+use crate::store::ledger::Refusal;
 use crate::text;
 
 /// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
@@ -108,11 +110,66 @@ impl Failure {
         Self { exit, line: text::visible(&line).into_owned(), hint: None, closed_pipe: false }
     }
 
+    /// A failure of what is kept on this machine.
+    pub fn store(what: impl Display, err: &StoreError) -> Self {
+        let (exit, hint) = match err {
+            StoreError::Io { source, .. } => (of_io(source), None),
+            StoreError::InTheWay { .. } | StoreError::ReadOnly { .. } => (Exit::CannotCreate, None),
+            StoreError::Full { .. } => {
+                (Exit::CannotCreate, Some("free some space and run the command again"))
+            }
+            StoreError::Foreign { .. } => (
+                Exit::Config,
+                Some("run this as its owner, or name another data directory with TRANSIT_DATA_DIR"),
+            ),
+            StoreError::Newer { .. } => (Exit::Config, Some("install the newer version again")),
+            StoreError::Config { .. } => (Exit::Config, None),
+            StoreError::Sealed => {
+                (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
+            }
+            StoreError::Damaged { .. } => (
+                Exit::Io,
+                Some("move the file away, or put back a copy; what it holds may be rescued from it"),
+            ),
+            StoreError::Refused(refusal) => of_refusal(refusal),
+            StoreError::Panicked { .. } => (Exit::Software, None),
+            _ if err.is_passing() => (Exit::TryLater, None),
+            _ => (Exit::Io, None),
+        };
+        let failure = Self::new(exit, what, err);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
     /// The same failure with the way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(text::visible(&hint.to_string()).into_owned());
         self
+    }
+}
+
+/// What could not be made is one thing, what broke while it was used another.
+fn of_io(err: &io::Error) -> Exit {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    match err.kind() {
+        NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull => Exit::CannotCreate,
+        _ => Exit::Io,
+    }
+}
+
+/// What the Worker's ledger does not allow.
+fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
+    match refusal {
+        Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
+        Refusal::NotFound { .. } => (Exit::NoRecipient, None),
+        Refusal::HostExists { .. } => {
+            (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
+        }
+        Refusal::ReplyUrl(_) => (Exit::Data, Some("declare where replies may go with --reply-url-prefix")),
+        _ => (Exit::Data, None),
     }
 }
 
@@ -183,12 +240,21 @@ pub enum Color {
 impl Color {
     /// Whether stdout gets colour.
     pub fn on_stdout(self) -> bool {
+        self.on(&io::stdout())
+    }
+
+    /// Whether stderr gets colour.
+    pub fn on_stderr(self) -> bool {
+        self.on(&io::stderr())
+    }
+
+    fn on(self, stream: &impl IsTerminal) -> bool {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         match self {
             Self::Always => true,
             Self::Never => false,
             Self::Auto if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) => false,
-            Self::Auto => set("CLICOLOR_FORCE") || io::stdout().is_terminal(),
+            Self::Auto => set("CLICOLOR_FORCE") || stream.is_terminal(),
         }
     }
 }

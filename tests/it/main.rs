@@ -11,3 +11,7 @@ mod sign;
 mod support;
 mod machines;
 mod sim;
+mod send;
+mod support;
+mod worker_admin;
+mod worker_serve;
