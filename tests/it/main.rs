@@ -7,4 +7,5 @@
 mod agent;
 mod docs;
 mod floors;
+mod sign;
 mod support;
