@@ -7,5 +7,7 @@
 mod agent;
 mod docs;
 mod floors;
+mod machines;
 mod sign;
+mod sim;
 mod support;
