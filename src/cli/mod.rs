@@ -5,9 +5,12 @@
 pub mod agent;
 mod control;
 mod duration;
+pub mod logging;
 pub mod output;
 pub mod secret;
 pub mod sign;
+mod stored;
+pub mod worker;
 
 use std::process::ExitCode;
 
@@ -54,7 +57,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![sign::tool(), agent::tool()]
+    vec![sign::tool(), agent::tool(), worker::tool()]
 }
 
 /// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
