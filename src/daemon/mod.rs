@@ -1,1 +1,2 @@
 //! The role of a host: `transitd`.
+pub mod events;
