@@ -1,5 +1,9 @@
 //! Drivers that feed machines: Unix sockets, the WebSocket client loop, outbound HTTP, service manners.
 
+pub mod fetch;
+pub mod proxy;
+pub mod public;
 pub mod service;
+pub mod tls;
 pub mod unix;
 pub mod wake;

@@ -1,0 +1,235 @@
+//! One HTTP request and its answer, blocking.
+//!
+//! Redirects are never followed, statuses are answers and not errors, and every request ends within its time. What
+//! proxies the environment names hold (see [`super::proxy`]), except where only public addresses may be reached:
+//! there the address that was checked is the one that is dialled, by ourselves.
+
+use std::io::Read;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, ProxyProtocol, Timeout};
+use url::Url;
+
+use super::proxy::{Proxy, proxy_for};
+use super::{public, tls};
+
+/// Most of an answer's body that is read.
+const ANSWER_BYTES: u64 = 64 * 1024;
+
+/// Which addresses may be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressPolicy {
+    /// All of them: the operator chose the URL.
+    Any,
+    /// Only public ones: somebody else chose the URL.
+    PublicOnly,
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Where to, `http` or `https`.
+    pub url: &'a Url,
+    /// Headers beyond those that HTTP itself needs.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The body.
+    pub body: &'a [u8],
+    /// Time for all of it.
+    pub timeout: Duration,
+    /// The part of it in which the connection must stand.
+    pub connect_timeout: Duration,
+}
+
+/// An answer, of which at least the head came whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// `Retry-After`, as it was sent.
+    pub retry_after: Option<String>,
+    /// The body, at most 64 KiB of it.
+    pub body: Vec<u8>,
+    /// The connection ended before the body did.
+    pub is_cut: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// The URL cannot be asked.
+    #[error("{0}")]
+    Url(String),
+    /// No address of the host may be dialled.
+    #[error("{host} has no public address")]
+    Private {
+        /// The host.
+        host: String,
+    },
+    /// The proxy is not one, or does not let us through.
+    #[error("{0}")]
+    Proxy(String),
+    /// No connection stands; nothing was sent.
+    #[error("could not connect: {0}")]
+    Connect(String),
+    /// The request may have been received; what came back is no answer.
+    #[error("no answer: {0}")]
+    NoAnswer(String),
+}
+
+/// Keeps connections between requests. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Client {
+    policy: AddressPolicy,
+    plain: Agent,
+    tls: Arc<OnceLock<Agent>>,
+}
+
+impl Client {
+    /// A client that dials what `policy` allows.
+    pub fn new(policy: AddressPolicy) -> Self {
+        Self { policy, plain: agent(policy, TlsConfig::default()), tls: Arc::default() }
+    }
+
+    /// Posts the request.
+    ///
+    /// # Errors
+    /// When there is no answer. Every status is one.
+    pub fn post(&self, request: &Request<'_>) -> Result<Answer, FetchError> {
+        let mut builder = self.agent(request.url)?.post(request.url.as_str());
+        for (name, value) in request.headers {
+            builder = builder.header(*name, *value);
+        }
+        let config = builder
+            .config()
+            .timeout_global(Some(request.timeout))
+            .timeout_resolve(Some(request.connect_timeout))
+            .timeout_connect(Some(request.connect_timeout));
+        let proxy = self.proxy(request.url)?;
+        let built = config.proxy(proxy).build();
+        match built.send(request.body) {
+            Ok(response) => Ok(read(response)),
+            Err(err) => Err(explain(err, request.url)),
+        }
+    }
+
+    fn agent(&self, url: &Url) -> Result<&Agent, FetchError> {
+        if url.scheme() != "https" {
+            return Ok(&self.plain);
+        }
+        if let Some(agent) = self.tls.get() {
+            return Ok(agent);
+        }
+        // Reading the roots takes longer than a request to the next machine, so only TLS pays for it.
+        let roots = tls::roots().map_err(|err| FetchError::Connect(err.to_string()))?;
+        let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root)).collect();
+        let config = TlsConfig::builder()
+            .root_certs(RootCerts::new_with_certs(&roots))
+            .unversioned_rustls_crypto_provider(tls::provider())
+            .build();
+        Ok(self.tls.get_or_init(|| agent(self.policy, config)))
+    }
+
+    fn proxy(&self, url: &Url) -> Result<Option<ureq::Proxy>, FetchError> {
+        if self.policy == AddressPolicy::PublicOnly {
+            return Ok(None);
+        }
+        let proxy = proxy_for(url, |name| std::env::var(name).ok());
+        let proxy = proxy.map_err(|err| FetchError::Proxy(err.to_string()))?;
+        proxy.map(|proxy| convert(&proxy)).transpose()
+    }
+}
+
+fn convert(proxy: &Proxy) -> Result<ureq::Proxy, FetchError> {
+    let host = if proxy.host.contains(':') { format!("[{}]", proxy.host) } else { proxy.host.clone() };
+    let mut builder = ureq::Proxy::builder(ProxyProtocol::Http).host(&host).port(proxy.port);
+    if let Some((user, password)) = &proxy.login {
+        builder = builder.username(user);
+        if let Some(password) = password {
+            builder = builder.password(password.expose());
+        }
+    }
+    // What ureq would say could hold the password.
+    builder.build().map_err(|_| FetchError::Proxy(format!("the proxy {proxy} cannot be used")))
+}
+
+fn agent(policy: AddressPolicy, tls: TlsConfig) -> Agent {
+    let config = Agent::config_builder()
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .user_agent(concat!("transit/", env!("CARGO_PKG_VERSION")))
+        .proxy(None)
+        .tls_config(tls)
+        .build();
+    match policy {
+        AddressPolicy::Any => Agent::new_with_config(config),
+        AddressPolicy::PublicOnly => {
+            Agent::with_parts(config, DefaultConnector::default(), PublicResolver(DefaultResolver::default()))
+        }
+    }
+}
+
+/// Finds addresses as usual and hands on only the public ones, which are then the ones that are dialled.
+#[derive(Debug)]
+struct PublicResolver(DefaultResolver);
+
+/// Told apart from other failures of looking a name up.
+#[derive(Debug, thiserror::Error)]
+#[error("no public address")]
+struct NotPublic;
+
+impl Resolver for PublicResolver {
+    fn resolve(
+        &self,
+        uri: &ureq::http::Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.0.resolve(uri, config, timeout)?;
+        let mut public = self.empty();
+        found
+            .iter()
+            .filter(|address| public::is_public(address.ip()))
+            .for_each(|address| public.push(*address));
+        if public.is_empty() { Err(ureq::Error::Other(Box::new(NotPublic))) } else { Ok(public) }
+    }
+}
+
+fn read(mut response: ureq::http::Response<ureq::Body>) -> Answer {
+    let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let retry_after = header.map(str::to_owned);
+    let status = response.status().as_u16();
+    let mut body = Vec::new();
+    let read = response.body_mut().as_reader().take(ANSWER_BYTES).read_to_end(&mut body);
+    Answer { status, retry_after, body, is_cut: read.is_err() }
+}
+
+fn explain(err: ureq::Error, url: &Url) -> FetchError {
+    use std::io::ErrorKind;
+    let host = || url.host_str().unwrap_or_default().to_owned();
+    match err {
+        ureq::Error::BadUri(why) => FetchError::Url(why),
+        ureq::Error::Http(why) => FetchError::Url(why.to_string()),
+        ureq::Error::Other(other) if other.is::<NotPublic>() => FetchError::Private { host: host() },
+        ureq::Error::ConnectProxyFailed(why) => FetchError::Proxy(format!("no way through the proxy: {why}")),
+        ureq::Error::HostNotFound => FetchError::Connect(format!("the host {} was not found", host())),
+        ureq::Error::Timeout(Timeout::Resolve) => {
+            FetchError::Connect(format!("looking up {} took too long", host()))
+        }
+        ureq::Error::Timeout(Timeout::Connect) => FetchError::Connect("it took too long".to_owned()),
+        ureq::Error::Timeout(_) => FetchError::NoAnswer("it took too long".to_owned()),
+        ureq::Error::Tls(why) => FetchError::Connect(why.to_owned()),
+        ureq::Error::Rustls(why) => FetchError::Connect(why.to_string()),
+        ureq::Error::Io(err) => match err.kind() {
+            ErrorKind::UnexpectedEof => FetchError::NoAnswer("the connection was closed".to_owned()),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::NoAnswer(err.to_string()),
+            _ => FetchError::Connect(err.to_string()),
+        },
+        other => FetchError::NoAnswer(other.to_string()),
+    }
+}
