@@ -69,8 +69,7 @@ fn begin(
 ) -> std::io::Result<Served> {
     let (host, wake) = (Arc::clone(host), Wake::new()?);
     let its_wake = wake.clone();
-    let thread = Builder::new()
-        .name(thread_name.to_owned())
-        .spawn(move || serve(&host, stream, peer, its_wake))?;
+    let thread =
+        Builder::new().name(thread_name.to_owned()).spawn(move || serve(&host, stream, peer, its_wake))?;
     Ok(Served { thread, wake })
 }

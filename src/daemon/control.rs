@@ -102,7 +102,10 @@ fn caller(
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
-            let text = format!("inside the session of {} nobody else can be spoken for, not {name}", session.address);
+            let text = format!(
+                "inside the session of {} nobody else can be spoken for, not {name}",
+                session.address
+            );
             Err(ControlError::new("invalid_caller", text))
         }
         (Caller::Unclear, _) => {

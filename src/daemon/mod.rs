@@ -9,7 +9,6 @@ mod agents;
 mod control;
 mod dispatch;
 pub mod enroll;
-pub mod events;
 mod host;
 mod peer;
 mod registry;
@@ -107,10 +106,8 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let mut spool = Spool::open(&paths.data)?;
     let transit_sock = Bound::bind(&paths, TRANSIT_SOCK)?;
     let agent_sock = Bound::bind(&paths, AGENT_SOCK)?;
-    let told = Ready {
-        transit_sock: transit_sock.path().to_owned(),
-        agent_sock: agent_sock.path().to_owned(),
-    };
+    let told =
+        Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
     let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log));
 
@@ -122,10 +119,6 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
-    let events = {
-        let host = Arc::clone(&host);
-        spawn("events", move || events::run(&host.paths, &host.stop))?
-    };
 
     tracing::info!(pid = std::process::id(), "transitd is ready");
     ready(&told);
@@ -147,7 +140,6 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     join(control);
     uplink_stop.trigger();
     join(uplink);
-    join(events);
     drop(lock);
     Ok(())
 }

@@ -28,7 +28,7 @@ fn parse(pid: u32, text: &str) -> Option<Stat> {
 }
 
 /// The process and its ancestors, the nearest first.
-pub fn lineage(pid: u32) -> Vec<Process> {
+pub(super) fn lineage(pid: u32) -> Vec<Process> {
     walk(pid, stat)
 }
 

@@ -131,9 +131,10 @@ impl Registry {
     pub(super) fn leave(&self, session: &Session) -> bool {
         let mut inner = self.inner();
         let name = &session.place.name;
-        let is_there = inner.sessions.get(name).is_some_and(|now| {
-            now.who == session.who && now.place.generation == session.place.generation
-        });
+        let is_there = inner
+            .sessions
+            .get(name)
+            .is_some_and(|now| now.who == session.who && now.place.generation == session.place.generation);
         if is_there {
             inner.sessions.remove(name);
             inner.changed(true);

@@ -71,7 +71,9 @@ impl Enrolment {
         let config = Config::load(&paths.config)?;
         let (Some(url), Some(host)) = (config.url, config.host) else { return Ok(None) };
         let token = match files::read_small(&paths.token(), TOKEN_BYTES) {
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
             read => String::from_utf8(read?).map_err(|_| EnrolmentError::Token)?,
         };
         let token = Secret::new(token.trim()).map_err(|_| EnrolmentError::Token)?;
@@ -82,15 +84,25 @@ impl Enrolment {
 
 /// `GET {url}/api/daemon/ws`, as `ws` or `wss`.
 fn socket_url(base: &str) -> Result<Url, EnrolmentError> {
-    let bad = |why: &str| EnrolmentError::Url { url: base.to_owned(), why: why.to_owned() };
-    let full = format!("{}/api/daemon/ws", base.trim_end_matches('/'));
-    let mut url: Url = full.parse().map_err(|err: url::ParseError| bad(&err.to_string()))?;
-    let scheme = match url.scheme() {
-        "http" => "ws",
-        "https" => "wss",
-        _ => return Err(bad("it begins with http:// or https://")),
-    };
-    url.set_scheme(scheme).map_err(|()| bad("it cannot carry a WebSocket"))?;
+    let bad = |why: String| EnrolmentError::Url { url: base.to_owned(), why };
+    let mut url = worker_url(base, "/api/daemon/ws").map_err(bad)?;
+    let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
+    url.set_scheme(scheme).map_err(|()| bad("it cannot carry a WebSocket".to_owned()))?;
+    Ok(url)
+}
+
+/// A path below the URL that a Worker is reached at, or what is wrong with that.
+pub(super) fn worker_url(base: &str, path: &str) -> Result<Url, String> {
+    let mut url: Url = base.trim().parse().map_err(|err: url::ParseError| err.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("it begins with http:// or https://".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("it holds a user or password".to_owned());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
     Ok(url)
 }
 
@@ -125,7 +137,13 @@ fn attempt(host: &Arc<Host>, stop: &Shutdown, enrolment: &Enrolment) -> Duration
     host.rename(&enrolment.host);
     host.with_link(|link| link.url = Some(enrolment.url.clone()));
     let interrupt = Interrupt { wake: &host.uplink, stop };
-    let proxy = proxy_for(&enrolment.socket, |name| std::env::var(name).ok());
+    let proxy = match proxy_for(&enrolment.socket, |name| std::env::var(name).ok()) {
+        Ok(proxy) => proxy,
+        Err(err) => {
+            note_failure(host, &err.to_string());
+            return Duration::ZERO;
+        }
+    };
     let socket = match ws::open(&enrolment.socket, &enrolment.token, proxy.as_ref(), interrupt) {
         Ok(socket) => socket,
         Err(DialError::Stopped) => return Duration::ZERO,

@@ -239,7 +239,8 @@ pub fn dial(url: &Url, proxy: Option<&Proxy>, interrupt: Interrupt<'_>) -> Resul
         return Ok(Stream::Plain(tcp));
     }
     let failed = |why: String| DialError::Tls { host: name.to_owned(), why };
-    let server = rustls::pki_types::ServerName::try_from(name.to_owned()).map_err(|err| failed(err.to_string()))?;
+    let server =
+        rustls::pki_types::ServerName::try_from(name.to_owned()).map_err(|err| failed(err.to_string()))?;
     let config = tls::client_config().map_err(|err| failed(err.to_string()))?;
     let conn = rustls::ClientConnection::new(config, server).map_err(|err| failed(err.to_string()))?;
     Ok(Stream::Tls(Box::new(rustls::StreamOwned::new(conn, tcp))))
@@ -248,8 +249,9 @@ pub fn dial(url: &Url, proxy: Option<&Proxy>, interrupt: Interrupt<'_>) -> Resul
 /// The first address that takes a connection.
 fn connect(host: &str, port: u16, until: Instant, interrupt: Interrupt<'_>) -> Result<TcpStream, DialError> {
     let to = format!("{host}:{port}");
-    let addresses =
-        (host, port).to_socket_addrs().map_err(|source| DialError::Resolve { host: host.to_owned(), source })?;
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|source| DialError::Resolve { host: host.to_owned(), source })?;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
         match connect_to(address, until, interrupt)? {

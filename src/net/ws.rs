@@ -5,6 +5,7 @@
 //! none waits for another one to come.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -121,12 +122,7 @@ pub fn open(
             Ok((ws, _)) => return Ok(Socket { ws, has_unsent: false }),
             Err(HandshakeError::Interrupted(mid)) => {
                 let stream = mid.get_ref().get_ref();
-                interrupt.wait(
-                    std::os::fd::AsFd::as_fd(stream),
-                    stream.wants(),
-                    until,
-                    "waiting for the upgrade",
-                )?;
+                interrupt.wait(stream.as_fd(), stream.wants(), until, "waiting for the upgrade")?;
                 tried = mid.handshake();
             }
             Err(HandshakeError::Failure(Error::Http(answer))) => {
@@ -250,7 +246,9 @@ impl Socket {
 /// Whether the peer just does not read at the moment; `Ok(true)` then.
 fn passing(err: Error) -> Result<bool, Gone> {
     match err {
-        Error::Io(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
+        Error::Io(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(true)
+        }
         Error::WriteBufferFull(_) => Err(Gone::Broken("the server does not read".to_owned())),
         Error::ConnectionClosed | Error::AlreadyClosed => Err(closed(None)),
         err => Err(Gone::Broken(err.to_string())),

@@ -136,7 +136,14 @@ fn put(tx: &Transaction<'_>, who: &Identity, place: &Place, now: Wall) -> rusqli
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (harness, session_id) DO UPDATE SET name = excluded.name, named_by = excluded.named_by,
              generation = excluded.generation, updated_at = excluded.updated_at",
-        (who.harness.as_str(), &who.session_id, place.name.as_str(), named_by, place.generation.cast_signed(), now.0),
+        (
+            who.harness.as_str(),
+            &who.session_id,
+            place.name.as_str(),
+            named_by,
+            place.generation.cast_signed(),
+            now.0,
+        ),
     )
     .map(drop)
 }
