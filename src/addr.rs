@@ -138,6 +138,10 @@ word!(
     Source, "source", "^[a-z][a-z0-9_-]{0,31}$", letter, with_dash_and_underscore, reserved: false
 );
 word!(
+    /// The short name of an organisation.
+    Slug, "slug", "^[a-z0-9][a-z0-9-]{0,31}$", letter_or_digit, with_dash, reserved: false
+);
+word!(
     /// The name of a harness: the program that an agent runs in.
     Harness, "harness", "^[a-z][a-z0-9-]{0,31}$", letter, with_dash, reserved: false
 );

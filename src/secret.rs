@@ -1,7 +1,7 @@
 //! Secrets: held apart, wiped when dropped, never shown.
 //!
 //! A [`Secret`] is the text of a source's secret, a device token or a capability. Its `Debug` shows nothing, it
-//! has no `Display`, and it is compared in constant time. Reading one from a file or a variable is `cli/`'s job.
+//! has no `Display`, and it is compared in constant time.
 
 use std::fmt;
 
@@ -20,7 +20,29 @@ pub struct Secret(Zeroizing<String>);
 #[error("the secret is empty")]
 pub struct EmptySecret;
 
+/// Why the content of a file or variable is no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSecret {
+    /// Nothing, or only a newline.
+    #[error("it is empty")]
+    Empty,
+    /// A secret is a text.
+    #[error("it is not UTF-8 at byte {0}")]
+    NotUtf8(usize),
+}
+
 impl Secret {
+    /// Takes the content of a secret file or variable: one `\n` or `\r\n` at the end is dropped, nothing else.
+    ///
+    /// # Errors
+    /// When nothing is left, or it is not UTF-8.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NoSecret> {
+        let text = std::str::from_utf8(bytes).map_err(|err| NoSecret::NotUtf8(err.valid_up_to()))?;
+        let text = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text);
+        Self::new(text).map_err(|EmptySecret| NoSecret::Empty)
+    }
+
     /// Takes the text as it is.
     ///
     /// # Errors

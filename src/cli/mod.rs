@@ -2,6 +2,9 @@
 //!
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
+pub mod agent;
+mod control;
+mod duration;
 pub mod output;
 pub mod secret;
 
@@ -50,7 +53,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![]
+    vec![agent::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.

@@ -43,6 +43,24 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// All of them, by number.
+    pub const ALL: [Self; 14] = [
+        Self::Ok,
+        Self::No,
+        Self::Usage,
+        Self::Data,
+        Self::NoInput,
+        Self::NoRecipient,
+        Self::Unavailable,
+        Self::Software,
+        Self::CannotCreate,
+        Self::Io,
+        Self::TryLater,
+        Self::Protocol,
+        Self::NoPermission,
+        Self::Config,
+    ];
+
     /// What it means, in the words of the manual.
     pub fn meaning(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::output::{self, Exit, Failure};
+pub use crate::secret::NoSecret;
 use crate::secret::Secret;
 use crate::store::StoreError;
 use crate::store::files;
@@ -36,26 +37,13 @@ pub struct Found {
     pub doubts: Vec<&'static str>,
 }
 
-/// Why bytes are no secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoSecret {
-    /// Nothing, or only a newline.
-    #[error("it is empty")]
-    Empty,
-    /// A secret is a text.
-    #[error("it is not UTF-8 at byte {0}")]
-    NotUtf8(usize),
-}
-
 /// Takes the content of a secret file or variable: one `\n` or `\r\n` at the end is dropped, nothing else.
 ///
 /// # Errors
 /// When nothing is left, or it is not UTF-8.
 pub fn read_secret_bytes(bytes: &[u8]) -> Result<Found, NoSecret> {
-    let text = std::str::from_utf8(bytes).map_err(|err| NoSecret::NotUtf8(err.valid_up_to()))?;
-    let text = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text);
-    let secret = Secret::new(text).map_err(|_| NoSecret::Empty)?;
+    let secret = Secret::from_bytes(bytes)?;
+    let text = secret.expose();
     let mut doubts = Vec::new();
     if text.starts_with('\u{feff}') {
         doubts.push("it begins with a byte order mark, which is kept as part of it");

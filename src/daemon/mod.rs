@@ -9,6 +9,7 @@ mod agents;
 mod control;
 mod dispatch;
 pub mod enroll;
+pub mod events;
 mod host;
 mod peer;
 mod registry;

@@ -63,6 +63,18 @@ pub enum StoreError {
         /// What the engine says.
         why: String,
     },
+    /// The database, or its directory, cannot be written to.
+    #[error("{} or its directory is read-only", path.display())]
+    ReadOnly {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Other processes kept the database for longer than anybody waits.
+    #[error("{} is kept locked by another process", path.display())]
+    Locked {
+        /// The database.
+        path: PathBuf,
+    },
     /// The database was made by a newer version.
     #[error("{} was made by a newer version (schema {found}, this program knows {known})", path.display())]
     Newer {
@@ -100,6 +112,15 @@ pub enum StoreError {
     /// A stored secret cannot be opened with this master key.
     #[error("a stored secret cannot be opened: the master key is another one, or the row is damaged")]
     Sealed,
+    /// A rule of the ledger does not allow it; nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] ledger::Refusal),
+    /// A change to the ledger failed by a bug of ours; nothing of it was kept.
+    #[error("a change to the ledger panicked: {what}")]
+    Panicked {
+        /// What it said.
+        what: String,
+    },
     /// The store's thread is gone; the process is stopping.
     #[error("the store is closed")]
     Closed,
@@ -112,9 +133,13 @@ impl StoreError {
 
     /// The same failure of the engine, as its kind.
     pub(crate) fn sql(path: &Path, source: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase};
+        use rusqlite::ErrorCode::{
+            DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase, ReadOnly,
+        };
         match source.sqlite_error_code() {
             Some(DiskFull) => Self::Full { path: path.to_owned() },
+            Some(ReadOnly) => Self::ReadOnly { path: path.to_owned() },
+            Some(DatabaseBusy | DatabaseLocked) => Self::Locked { path: path.to_owned() },
             Some(DatabaseCorrupt | NotADatabase) => {
                 Self::Damaged { path: path.to_owned(), why: source.to_string() }
             }
@@ -124,6 +149,6 @@ impl StoreError {
 
     /// Whether the same call may succeed later without anybody doing something about it.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::LimitReached { .. } | Self::Closed)
+        matches!(self, Self::Busy { .. } | Self::Locked { .. } | Self::LimitReached { .. } | Self::Closed)
     }
 }

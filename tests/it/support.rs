@@ -42,11 +42,17 @@ impl Home {
         path
     }
 
-    /// One of our programs, in this home and with nothing of the environment but PATH.
+    /// One of our programs, in this home and with nothing else of the environment but PATH.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(programs().join(program));
-        command.env_clear().current_dir(self.dir.path());
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        self.foreign(programs().join(program))
+    }
+
+    /// Any program, in this home; ours are found by their names alone.
+    pub(crate) fn foreign(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let dirs = std::iter::once(programs().to_owned()).chain(std::env::split_paths(&path));
+        command.env_clear().current_dir(self.dir.path()).env("PATH", std::env::join_paths(dirs).unwrap());
         command.env("HOME", self.dir.path());
         command.env("TRANSIT_DATA_DIR", self.data()).env("TRANSIT_CONFIG", self.path("config.json"));
         command

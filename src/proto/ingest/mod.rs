@@ -9,6 +9,7 @@ mod headers;
 mod json;
 mod reply;
 mod reply_url;
+mod retry_after;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub use event::{Event, parse_event};
 pub use headers::{HeaderError, SignedHeaders, check_headers, parse_timestamp};
 pub use reply::Reply;
 pub use reply_url::{ReplyPrefix, reply_url_allowed};
+pub use retry_after::retry_after;
 pub use signature::{Running, Signer};
 
 use crate::text;

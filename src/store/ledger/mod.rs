@@ -1,1 +1,431 @@
-//! The ledger of the Worker.
+//! The Worker's ledger: every organisation, host, source, message and delivery, in one SQLite file.
+//!
+//! [`Db`] is how the rest of the Worker sees it: `read` a closure on the calling thread, `write` or `submit` a
+//! closure to the one writer thread. Writes are grouped: all that wait are one transaction with one sync of the
+//! disk, each in its own savepoint, and each is answered only after the commit that makes it true. The functions
+//! of the other modules here take a [`Tx`], so that a caller decides what is one transaction.
+//!
+//! The SQL keeps to what PostgreSQL takes as well: numbered parameters, integers for times and flags,
+//! `ON CONFLICT`, `RETURNING`.
+
+mod checkpoint;
+mod connection;
+pub mod credentials;
+pub mod deliveries;
+pub mod directory;
+pub mod events;
+pub mod messages;
+mod migrations;
+mod refusal;
+pub mod replies;
+pub mod roster;
+mod serve_lock;
+pub mod sources;
+mod value;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, params_from_iter};
+
+use super::StoreError;
+use checkpoint::Checkpointer;
+pub use refusal::Refusal;
+pub use serve_lock::ServeLock;
+pub(crate) use value::values;
+pub use value::{Row, Value};
+use writer::{Queue, Task};
+
+/// Reader connections that are kept open between reads.
+const READERS_KEPT: usize = 8;
+
+/// The ledger of one Worker. Clones are the same ledger; dropping the last one ends its threads after everything
+/// that was submitted has been answered.
+#[derive(Clone)]
+pub struct Db(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    queue: Arc<Queue>,
+    counters: Arc<Counters>,
+    readers: Mutex<Vec<Connection>>,
+    checkpointer: Option<Checkpointer>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the writer has done since the ledger was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Transactions that were committed; each is one sync of the disk.
+    pub commits: u64,
+    /// Changes that those transactions held.
+    pub changes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    commits: AtomicU64,
+    changes: AtomicU64,
+}
+
+impl Db {
+    /// Opens the ledger at `path`, which is made when it is absent, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// When it cannot be made or written, is damaged or no ledger, or was made by a newer version.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let turnstile = connection::Turnstile::open(path)?;
+        let writer = turnstile.pass(|| {
+            let mut writer = connection::open(path)?;
+            migrations::run(&mut writer, path)?;
+            Ok(writer)
+        })?;
+        let checkpointer = Checkpointer::start(path)?;
+        let queue = Arc::new(Queue::default());
+        let counters = Arc::new(Counters::default());
+        let writer = writer::Writer::new(writer, path, turnstile, checkpointer.watch(), counters.clone())?;
+        let thread = writer.start(queue.clone())?;
+        Ok(Self(Arc::new(Inner {
+            path: path.to_owned(),
+            queue,
+            counters,
+            readers: Mutex::default(),
+            checkpointer: Some(checkpointer),
+            writer: Some(thread),
+        })))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Runs `look` on the calling thread over one snapshot of the ledger. It cannot change anything.
+    ///
+    /// # Errors
+    /// What `look` fails with, and failures of the engine.
+    pub fn read<T>(&self, look: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let path = &self.0.path;
+        let kept = self.readers().pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => connection::open_reader(path)?,
+        };
+        let tx = Tx { connection: &connection, path };
+        tx.execute("BEGIN", &[])?;
+        let seen = look(&tx);
+        // A connection that cannot end its transaction is not used again.
+        if tx.execute("ROLLBACK", &[]).is_ok() {
+            let mut readers = self.readers();
+            if readers.len() < READERS_KEPT {
+                readers.push(connection);
+            }
+        }
+        seen
+    }
+
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.0.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `change` in the writer and waits until it is committed. Must not be called from a `done` of
+    /// [`submit`](Self::submit), which runs in the writer itself.
+    ///
+    /// # Errors
+    /// What `change` fails with (nothing of it is kept then), and a commit that failed.
+    pub fn write<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.submit(change, move |outcome| {
+            // The caller waits below; if its thread is gone, nobody is left to tell.
+            let _ = tell.send(outcome);
+        });
+        told.recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Hands `change` to the writer and returns at once. `done` runs on the writer's thread, after the commit or
+    /// the failure; it must be quick and must not wait for the ledger.
+    pub fn submit<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        self.0.queue.push(Task::boxed(change, done));
+    }
+
+    /// What the writer has done so far.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            commits: self.0.counters.commits.load(Ordering::Relaxed),
+            changes: self.0.counters.changes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(writer) = self.writer.take() {
+            // The last handle may go away inside a `done`, on the writer's own thread, which then ends by itself.
+            if writer.thread().id() != std::thread::current().id() {
+                let _ = writer.join();
+            }
+        }
+        drop(self.checkpointer.take());
+    }
+}
+
+/// One transaction, or one savepoint of it.
+pub struct Tx<'a> {
+    connection: &'a Connection,
+    path: &'a Path,
+}
+
+impl Tx<'_> {
+    /// Runs a statement that answers no rows; answers how many rows it changed.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, StoreError> {
+        let run = || self.connection.prepare_cached(sql)?.execute(params_from_iter(values));
+        run().map_err(|err| StoreError::sql(self.path, err))
+    }
+
+    /// The first row of a query (or of a change with `RETURNING`), if there is one.
+    ///
+    /// # Errors
+    /// What the engine or `read` says.
+    pub fn one<T>(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let failed = |err| StoreError::sql(self.path, err);
+        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(failed)?;
+        let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
+        read(&Row { row, path: self.path }).map(Some)
+    }
+
+    /// All rows of a query, in its order.
+    ///
+    /// # Errors
+    /// What the engine or `read` says.
+    pub fn all<T>(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let failed = |err| StoreError::sql(self.path, err);
+        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(failed)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            found.push(read(&Row { row, path: self.path })?);
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn open() -> (tempfile::TempDir, Db) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(&dir.path().join("w.db")).unwrap();
+        (dir, db)
+    }
+
+    fn add(tx: &Tx<'_>, slug: &str) -> Result<(), StoreError> {
+        directory::create_org(tx, &slug.parse().unwrap(), slug).map(drop)
+    }
+
+    fn slugs(db: &Db) -> Vec<String> {
+        db.read(directory::list_orgs).unwrap().into_iter().map(|org| org.slug.to_string()).collect()
+    }
+
+    /// Keeps the writer at work until the answered sender is used, so that what is submitted meanwhile must wait.
+    fn hold(db: &Db) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel();
+        let (begun, has_begun) = mpsc::channel();
+        let change = move |_: &Tx<'_>| {
+            begun.send(()).unwrap();
+            let _ = released.recv();
+            Ok(())
+        };
+        db.submit(change, |held| held.unwrap());
+        has_begun.recv().unwrap();
+        release
+    }
+
+    #[test]
+    fn changes_that_wait_share_one_commit_and_are_answered_after_it() {
+        let (_dir, db) = open();
+        let release = hold(&db);
+        let (tell, told) = mpsc::channel();
+        for n in 0..50 {
+            let (tell, reader) = (tell.clone(), db.clone());
+            db.submit(
+                move |tx| add(tx, &format!("org-{n}")),
+                move |outcome| {
+                    outcome.unwrap();
+                    tell.send(slugs(&reader).len()).unwrap();
+                },
+            );
+        }
+        assert_eq!(slugs(&db), ["default"]);
+        release.send(()).unwrap();
+        drop(tell);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [51; 50], "all were there before the first was answered");
+        assert_eq!(db.stats(), Stats { commits: 2, changes: 51 });
+    }
+
+    #[test]
+    fn a_change_that_fails_or_panics_is_undone_alone() {
+        let (_dir, db) = open();
+        let release = hold(&db);
+        let (tell, told) = mpsc::channel();
+        let submit = |name: &'static str, end: fn() -> Result<(), StoreError>| {
+            let tell = tell.clone();
+            let change = move |tx: &Tx<'_>| add(tx, name).and_then(|()| end());
+            db.submit(change, move |outcome| tell.send((name, outcome.map_err(|e| e.to_string()))).unwrap());
+        };
+        submit("first", || Ok(()));
+        submit("fails", || Err(StoreError::Closed));
+        submit("panics", || panic!("on purpose"));
+        submit("last", || Ok(()));
+        release.send(()).unwrap();
+        drop(tell);
+        let told: Vec<_> = told.iter().collect();
+        assert_eq!(told[0], ("first", Ok(())));
+        assert_eq!(told[1], ("fails", Err("the store is closed".into())));
+        assert_eq!(told[2], ("panics", Err("a change to the ledger panicked: on purpose".into())));
+        assert_eq!(told[3], ("last", Ok(())));
+        assert_eq!(slugs(&db), ["default", "first", "last"]);
+    }
+
+    #[test]
+    fn a_commit_that_fails_is_told_to_every_change_in_it() {
+        let (_dir, db) = open();
+        let release = hold(&db);
+        let (tell, told) = mpsc::channel();
+        let again = tell.clone();
+        db.submit(|tx| add(tx, "good"), move |outcome| tell.send(outcome.is_ok()).unwrap());
+        // A constraint that is only checked at the commit.
+        let dangling = |tx: &Tx<'_>| {
+            tx.execute("PRAGMA defer_foreign_keys = ON", &[])?;
+            tx.execute("INSERT INTO enroll_code VALUES ('x', 'org_none', 'h', 1)", &[]).map(drop)
+        };
+        db.submit(dangling, move |outcome| again.send(outcome.is_ok()).unwrap());
+        release.send(()).unwrap();
+        assert_eq!(told.iter().collect::<Vec<_>>(), [false, false]);
+        db.write(|tx| add(tx, "later")).unwrap();
+        assert_eq!(slugs(&db), ["default", "later"]);
+    }
+
+    #[test]
+    fn a_transaction_that_the_engine_gave_up_fails_what_ran_and_keeps_what_waits() {
+        let (_dir, db) = open();
+        let release = hold(&db);
+        let (tell, told) = mpsc::channel();
+        let submit = |change: fn(&Tx<'_>) -> Result<(), StoreError>| {
+            let tell = tell.clone();
+            db.submit(change, move |outcome| tell.send(outcome.is_ok()).unwrap());
+        };
+        submit(|tx| add(tx, "before"));
+        // What a full disk does to the engine.
+        submit(|tx| tx.execute("ROLLBACK", &[]).map(drop));
+        submit(|tx| add(tx, "after"));
+        release.send(()).unwrap();
+        drop(tell);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(slugs(&db), ["after", "default"]);
+    }
+
+    #[test]
+    fn dropping_the_last_handle_answers_everything_first() {
+        let (dir, db) = open();
+        let release = hold(&db);
+        let (tell, told) = mpsc::channel();
+        for n in 0..600 {
+            let tell = tell.clone();
+            let done = move |outcome: Result<(), StoreError>| tell.send(outcome.is_ok()).unwrap();
+            db.submit(move |tx| add(tx, &format!("o{n}")), done);
+        }
+        drop(tell);
+        release.send(()).unwrap();
+        drop(db);
+        assert_eq!(told.try_iter().filter(|&ok| ok).count(), 600);
+        assert!(!dir.path().join("w.db-wal").exists(), "the log is in the database");
+    }
+
+    #[test]
+    fn a_panicking_answer_and_a_handle_dropped_in_one_do_no_harm() {
+        let (_dir, db) = open();
+        db.submit(|tx| add(tx, "one"), |_| panic!("on purpose"));
+        db.write(|tx| add(tx, "two")).unwrap();
+        let (tell, told) = mpsc::channel::<()>();
+        let last = db.clone();
+        db.submit(
+            |_| Ok(()),
+            move |_| {
+                told.recv().unwrap_err();
+                drop(last);
+            },
+        );
+        drop(db);
+        drop(tell);
+    }
+
+    #[test]
+    fn two_handles_on_one_file_take_turns_and_see_each_other_at_once() {
+        let (dir, db) = open();
+        let other = Db::open(&dir.path().join("w.db")).unwrap();
+        std::thread::scope(|scope| {
+            for (handle, letter) in [(&db, 'a'), (&other, 'b')] {
+                scope.spawn(move || {
+                    for n in 0..50 {
+                        handle.write(move |tx| add(tx, &format!("{letter}{n}"))).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(slugs(&db).len(), 101);
+        assert_eq!(slugs(&db), slugs(&other));
+    }
+
+    #[test]
+    fn a_read_cannot_change_anything_and_its_connection_is_used_again() {
+        let (_dir, db) = open();
+        assert!(db.read(|tx| add(tx, "no")).is_err());
+        assert_eq!(slugs(&db), ["default"]);
+        assert_eq!(db.readers().len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_no_ledger_is_told_apart_and_the_files_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let (dir, db) = open();
+        db.write(|tx| add(tx, "x")).unwrap();
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        }
+        let garbage = dir.path().join("garbage");
+        std::fs::write(&garbage, "no database at all, but long enough to be looked at as one".repeat(40))
+            .unwrap();
+        assert!(matches!(Db::open(&garbage), Err(StoreError::Damaged { .. })));
+        assert!(matches!(Db::open(dir.path()), Err(StoreError::InTheWay { .. })));
+        assert!(matches!(Db::open(&garbage.join("below")), Err(StoreError::Io { .. })));
+    }
+}

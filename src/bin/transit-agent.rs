@@ -1,0 +1,5 @@
+//! Any program as an agent.
+
+fn main() -> std::process::ExitCode {
+    transit::cli::main(transit::cli::agent::run)
+}

@@ -1,0 +1,159 @@
+//! `transit-agent`: any program as an agent (transit-agent/1).
+//!
+//! `run` and `listen` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
+//! which is how a script that `run` starts reads on and answers.
+
+mod call;
+mod listen;
+mod run;
+mod session;
+
+use std::path::Path;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use super::output::{Exit, Failure};
+use super::{Common, Page, Tool};
+use crate::addr::{Harness, Name};
+use crate::proto::agent::{PROTO, Register};
+
+const NAME: &str = "transit-agent";
+
+/// Make any program an agent of this host.
+///
+/// An agent has an address, NAME@HOST, to which messages and events can be sent. The local transitd hands each one
+/// over as a transit/1 envelope, and counts it as arrived only when this program says so.
+#[derive(Debug, Parser)]
+#[command(name = NAME, version, disable_help_subcommand = true)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run COMMAND once for every envelope, with the envelope on its stdin.
+    ///
+    /// The attributes of the envelope are in COMMAND's environment: TRANSIT_ID, TRANSIT_FROM, TRANSIT_KIND,
+    /// TRANSIT_TS, and where they apply TRANSIT_ROOM, TRANSIT_SEQ, TRANSIT_REPLY_TO, TRANSIT_CONVERSATION_ID,
+    /// TRANSIT_CONNECTOR, TRANSIT_USER, TRANSIT_REDELIVERY and TRANSIT_TRIGGER. A COMMAND that exits 0 has the
+    /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
+    /// with the same TRANSIT_ID. Any other exit refuses it for good. An id may come twice; a COMMAND that must not
+    /// act twice remembers the ids that it has handled.
+    Run(run::Args),
+    /// Print envelopes as lines of JSON, and read their answers from stdin.
+    ///
+    /// Lines on stdout: {"t":"registered","agent","address","generation"} and {"t":"deliver","id","envelope"}.
+    /// Lines on stdin: {"t":"deliver_ack","id"}, {"t":"deliver_nak","id","code","retryable"} and
+    /// {"t":"status","status"}. A line that is none of these is told on stderr and passed over. When stdin ends,
+    /// envelopes go on being printed, but nothing can be answered any more without --auto-ack; the command
+    /// ends when its stdout is closed.
+    Listen(listen::Args),
+    /// Call one tool of the local daemon, as the agent that this process runs in.
+    ///
+    /// Inside a COMMAND of `transit-agent run` the caller is that agent. Tools are read_message, chat_reply,
+    /// mark_handled, send_message, list_agents and whoami. A result that is text is printed as text, any other as
+    /// JSON. A tool that refuses ends the command with 1, or 77 where something is not the caller's.
+    Call(call::Args),
+}
+
+/// Which session this is.
+#[derive(Debug, clap::Args)]
+struct Identity {
+    /// The agent's name; its address is NAME@HOST.
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// The kind of program.
+    #[arg(long, value_name = "HARNESS", default_value = "program")]
+    harness: String,
+    /// What makes the session the same one after a restart, so that it keeps its address and its mail [default:
+    /// NAME].
+    #[arg(long, value_name = "ID")]
+    session_id: Option<String>,
+}
+
+impl Identity {
+    /// The registration of this process; `title` is what the session is about, for people.
+    fn register(&self, title: &str) -> Result<Register, Failure> {
+        let Self { name, harness, session_id } = self;
+        let broken = |err| Failure::new(Exit::Data, "register", err);
+        name.parse::<Name>().map_err(broken)?;
+        harness.parse::<Harness>().map_err(broken)?;
+        let cwd = std::env::current_dir().unwrap_or_default();
+        Ok(Register {
+            proto: PROTO,
+            harness: harness.clone(),
+            session_id: session_id.as_ref().unwrap_or(name).clone(),
+            pid: std::process::id(),
+            cwd: Path::display(&cwd).to_string(),
+            title: title.to_owned(),
+            status: "idle".to_owned(),
+            name: Some(name.clone()),
+        })
+    }
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// When the daemon refuses the session or the call, or cannot be used.
+pub fn run(args: Args) -> Result<Exit, Failure> {
+    match args.verb {
+        Verb::Run(args) => run::run(args),
+        Verb::Listen(args) => listen::run(args),
+        Verb::Call(args) => call::run(args),
+    }
+}
+
+/// The command and its page.
+pub fn tool() -> Tool {
+    Tool { command: Args::command(), page: PAGE }
+}
+
+const PAGE: Page = Page {
+    section: "1",
+    exits: &[
+        Exit::Ok,
+        Exit::No,
+        Exit::Usage,
+        Exit::Data,
+        Exit::NoInput,
+        Exit::Unavailable,
+        Exit::Io,
+        Exit::TryLater,
+        Exit::Protocol,
+        Exit::NoPermission,
+        Exit::Config,
+    ],
+    environment: &[
+        (
+            "TRANSIT_DATA_DIR",
+            "The directory in which transitd's sockets are; ~/.local/share/transit by default.",
+        ),
+        (
+            "HERDR_PANE_ID",
+            "The terminal pane of a call, so that transitd can tell panes of one process apart.",
+        ),
+    ],
+    files: &[
+        ("$TRANSIT_DATA_DIR/agent.sock", "Where run and listen register."),
+        ("$TRANSIT_DATA_DIR/transit.sock", "Where call asks."),
+    ],
+    examples: &[
+        (
+            "Append every envelope to a file, as agent log:",
+            "transit-agent run --name log -- sh -c 'cat >>envelopes'",
+        ),
+        (
+            "Answer every event with its own text, from a script; it runs as COMMAND:",
+            "transit-agent call read_message \"{\\\"id\\\":\\\"$TRANSIT_ID\\\"}\"",
+        ),
+        (
+            "Watch what comes for agent bob, taking each envelope as handled once it is printed:",
+            "transit-agent listen --name bob --auto-ack",
+        ),
+    ],
+    see_also: &["transitd(8)", "transit-send(1)", "transit(7)"],
+};

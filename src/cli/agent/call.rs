@@ -1,0 +1,120 @@
+//! `transit-agent call`: one tool call of the local daemon.
+
+use std::io::{Read, Write};
+
+use serde_json::{Map, Value};
+
+use crate::cli::control;
+use crate::cli::output::{Exit, Failure, Out};
+use crate::limits;
+use crate::proto::control::Op;
+
+/// The call.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The tool: read_message, chat_reply, mark_handled, send_message, list_agents, whoami.
+    #[arg(value_name = "METHOD")]
+    method: String,
+    /// Its parameters, an object of JSON; - reads it from stdin.
+    #[arg(value_name = "JSON", default_value = "{}")]
+    params: String,
+    /// Speak as this agent of the host, when not run inside one.
+    #[arg(long = "as", value_name = "NAME")]
+    as_agent: Option<String>,
+    /// Print every result as JSON, text too.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the call and prints its result.
+pub(super) fn run(args: Args) -> Result<Exit, Failure> {
+    let params = params(&args.params)?;
+    let call = control::call_of(op(&args.method, params)?, args.as_agent);
+    let mut fields =
+        control::ask(&control::paths()?, &call)?.map_err(|err| control::refused(&args.method, &err))?;
+    let result = fields.remove("result").unwrap_or(Value::Object(fields));
+    let mut out = Out::new();
+    match result {
+        Value::String(text) if !args.json => {
+            out.write_all(text.as_bytes())?;
+            if !text.ends_with('\n') {
+                out.write_all(b"\n")?;
+            }
+        }
+        result => writeln!(out, "{result}")?,
+    }
+    out.finish()?;
+    Ok(Exit::Ok)
+}
+
+fn params(text: &str) -> Result<Map<String, Value>, Failure> {
+    let mut read = Vec::new();
+    let bytes = if text == "-" {
+        let longest = limits::LINE_BYTES as u64;
+        std::io::stdin()
+            .lock()
+            .take(longest)
+            .read_to_end(&mut read)
+            .map_err(|err| Failure::new(Exit::NoInput, "read the parameters from stdin", err))?;
+        &read
+    } else {
+        text.as_bytes()
+    };
+    serde_json::from_slice(bytes).map_err(|err| Failure::new(Exit::Data, "read the parameters", err))
+}
+
+fn op(method: &str, mut params: Map<String, Value>) -> Result<Op, Failure> {
+    if method == "whoami" {
+        return Ok(Op::Whoami);
+    }
+    if method != "send_message" {
+        return Ok(Op::Rpc { method: method.to_owned(), params: Value::Object(params) });
+    }
+    let mut text = |name: &str| match params.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Failure::new(Exit::Data, format_args!("send_message: {name}"), "not a string")),
+    };
+    let (to, body, reply_to) = (text("to")?, text("message")?, text("reply_to")?);
+    let missing =
+        |name: &'static str| Failure::new(Exit::Data, format_args!("send_message: {name}"), "missing");
+    Ok(Op::Send {
+        to: to.ok_or_else(|| missing("to"))?,
+        body: body.ok_or_else(|| missing("message"))?,
+        reply_to,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn op_of(method: &str, params: Value) -> Result<Op, Failure> {
+        op(method, params.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn a_tool_is_the_operation_that_does_it() {
+        assert_eq!(op_of("whoami", json!({})).unwrap(), Op::Whoami);
+        let params = json!({"to": "jess@titan", "message": "hi", "reply_to": null});
+        let send = Op::Send { to: "jess@titan".into(), body: "hi".into(), reply_to: None };
+        assert_eq!(op_of("send_message", params).unwrap(), send);
+        let params = json!({"id": "dlv_1"});
+        let rpc = Op::Rpc { method: "read_message".into(), params: params.clone() };
+        assert_eq!(op_of("read_message", params).unwrap(), rpc);
+    }
+
+    #[test]
+    fn parameters_that_cannot_be_used_are_named() {
+        for (wrong, name) in [(json!({"to": "a@b"}), "message"), (json!({"to": 1, "message": "x"}), "to")] {
+            let failure = op_of("send_message", wrong).unwrap_err();
+            assert_eq!(failure.exit, Exit::Data);
+            assert!(failure.line.contains(name), "{}", failure.line);
+        }
+        for text in ["[]", "{", "7"] {
+            assert_eq!(params(text).unwrap_err().exit, Exit::Data, "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! One call of the local daemon over `transit.sock`, as commands make it.
+
+use std::env;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::output::{Exit, Failure};
+use crate::limits;
+use crate::net::unix::{self, SocketError, TRANSIT_SOCK};
+use crate::proto::control::{self, Call, ControlError, Op};
+use crate::proto::lines::{Line, Lines};
+use crate::store::config::Paths;
+
+/// Longer than the daemon itself waits for anything before it answers.
+const WAIT: Duration = Duration::from_secs(35);
+/// The pane of a terminal multiplexer that this process runs in.
+const PANE_VARIABLE: &str = "HERDR_PANE_ID";
+
+/// The paths of this process.
+///
+/// # Errors
+/// When the environment does not tell them.
+pub(super) fn paths() -> Result<Paths, Failure> {
+    let var = |name: &str| env::var_os(name).map(PathBuf::from);
+    Paths::from_env(var).map_err(|err| Failure::new(Exit::Config, "find the data directory", err))
+}
+
+/// A call from this process, in the name of `as_agent` if a person asks for that.
+pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
+    let pane_id = env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty());
+    Call { op, pane_id, as_agent }
+}
+
+/// Makes the call and reads the answer; the inner error is the daemon's no.
+///
+/// # Errors
+/// When there is no daemon, it may not be asked, or it does not answer.
+pub(super) fn ask(paths: &Paths, call: &Call) -> Result<Result<Map<String, Value>, ControlError>, Failure> {
+    let mut stream = unix::connect(paths, TRANSIT_SOCK).map_err(|err| unreachable(&err))?;
+    match control::parse_answer(&exchange(&mut stream, &call.encode())?) {
+        Err(err) if err.code == "bad_answer" => {
+            Err(Failure::new(Exit::Protocol, "read transitd's answer", err.text))
+        }
+        answer => Ok(answer),
+    }
+}
+
+fn exchange(stream: &mut UnixStream, line: &str) -> Result<String, Failure> {
+    let silent = |err| Failure::new(Exit::Unavailable, "wait for transitd's answer", err);
+    stream
+        .set_read_timeout(Some(WAIT))
+        .and_then(|()| stream.set_write_timeout(Some(WAIT)))
+        .map_err(silent)?;
+    stream.write_all(format!("{line}\n").as_bytes()).map_err(silent)?;
+    let mut lines = Lines::new(limits::LINE_BYTES);
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let read = stream.read(&mut bytes).map_err(silent)?;
+        lines.push(&bytes[..read]);
+        match lines.next() {
+            Some(Line::Text(answer)) => return Ok(answer),
+            None if read > 0 => {}
+            None => {
+                return Err(Failure::new(Exit::Unavailable, "ask transitd", "it ended without an answer"));
+            }
+            Some(Line::NotUtf8 | Line::TooLong) => {
+                return Err(Failure::new(Exit::Protocol, "read transitd's answer", "it is no line of text"));
+            }
+        }
+    }
+}
+
+/// Why the daemon cannot be asked, as the commands say it.
+pub(super) fn unreachable(err: &SocketError) -> Failure {
+    let exit = match err {
+        SocketError::NoDaemon { .. } => Exit::Unavailable,
+        SocketError::Denied { .. } => Exit::NoPermission,
+        SocketError::Untrusted { .. } => Exit::Config,
+        _ => Exit::Io,
+    };
+    let failure = Failure::new(exit, "reach transitd", err);
+    if exit == Exit::Unavailable { failure.hint("start it with: transitd run") } else { failure }
+}
+
+/// The daemon's no, as the commands say it; the stable code stands at the end of the line.
+pub(super) fn refused(what: &str, err: &ControlError) -> Failure {
+    let exit = match err.code.as_str() {
+        "not_owner" | "invalid_caller" | "not_allowed" | "as_refused" => Exit::NoPermission,
+        "rpc_failed" | "not_connected" => Exit::Unavailable,
+        "too_many" | "rate_limited" => Exit::TryLater,
+        _ => Exit::No,
+    };
+    Failure::new(exit, what, err)
+}

@@ -1,0 +1,296 @@
+//! Channel deliveries: pending → dispatched → read → replied → handled.
+//!
+//! A delivery is shown to its agent until it is settled, and never dies by itself. `shown` counts the deliver
+//! frames that were not answered by a nak: it is the `redelivery` of the next one, and it spaces them out.
+
+use super::messages::{DRAFT_BUSY, Queue};
+use super::{Row, StoreError, Tx, values};
+use crate::clock::{Backoff, Wall, channel_redelivery};
+
+/// Where a delivery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Accepted; not yet in the agent's session.
+    Pending,
+    /// In the agent's session.
+    Dispatched,
+    /// The agent has read the whole of it.
+    Read,
+    /// The agent has replied; the reply is recorded and not yet posted.
+    Replied,
+    /// Settled: the reply was posted, or none was wanted.
+    Handled,
+}
+
+impl State {
+    /// The word that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Dispatched => "dispatched",
+            Self::Read => "read",
+            Self::Replied => "replied",
+            Self::Handled => "handled",
+        }
+    }
+
+    /// Whether the agent has nothing to do any more.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Replied | Self::Handled)
+    }
+
+    fn of(word: &str) -> Self {
+        [Self::Pending, Self::Dispatched, Self::Read, Self::Replied]
+            .into_iter()
+            .find(|state| state.as_str() == word)
+            .unwrap_or(Self::Handled)
+    }
+}
+
+/// A delivery with the event that it delivers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryRow {
+    /// Its place in the queue.
+    pub seq: i64,
+    /// `dlv_…`.
+    pub id: String,
+    /// The source that the event came through.
+    pub integration_id: String,
+    /// The host of its agent.
+    pub host: String,
+    /// Its agent.
+    pub agent: String,
+    /// Where it stands.
+    pub state: State,
+    /// Deliver frames that were not answered by a nak.
+    pub shown: u32,
+    /// Attempts since the last ack.
+    pub misses: u32,
+    /// When the agent read it first.
+    pub read_at: Option<Wall>,
+    /// The event's conversation.
+    pub conversation_id: String,
+    /// Who the event is from, as the source says.
+    pub user: Option<String>,
+    /// Why the source delivers it.
+    pub trigger: Option<String>,
+    /// The whole text.
+    pub content: String,
+    /// Where the event wants its reply.
+    pub reply_url: Option<String>,
+    /// When the event was accepted.
+    pub created_at: Wall,
+}
+
+impl DeliveryRow {
+    const COLUMNS: &str = "d.seq, d.id, d.integration_id, d.host, d.agent, d.state, d.shown, d.misses, \
+         d.read_at, e.conversation_id, e.user_name, e.trigger_name, e.content, e.reply_url, e.created_at \
+         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.id = d.event_id";
+
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            seq: row.get(0)?,
+            id: row.get(1)?,
+            integration_id: row.get(2)?,
+            host: row.get(3)?,
+            agent: row.get(4)?,
+            state: State::of(&row.get::<String>(5)?),
+            shown: row.get(6)?,
+            misses: row.get(7)?,
+            read_at: row.get(8)?,
+            conversation_id: row.get(9)?,
+            user: row.get(10)?,
+            trigger: row.get(11)?,
+            content: row.get(12)?,
+            reply_url: row.get(13)?,
+            created_at: row.get(14)?,
+        })
+    }
+
+    /// Whether it is this agent's to settle.
+    pub fn is_of(&self, queue: &Queue) -> bool {
+        self.host == queue.host && self.agent == queue.agent
+    }
+}
+
+/// The delivery with this id.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
+    let sql = format!("SELECT {} WHERE d.org_id = ?1 AND d.id = ?2", DeliveryRow::COLUMNS);
+    tx.one(&sql, values![org_id, id], DeliveryRow::read)
+}
+
+/// The unsettled deliveries of one agent beyond `after` that are due, in their order.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn due(
+    tx: &Tx<'_>,
+    queue: &Queue,
+    after: i64,
+    now: Wall,
+    limit: usize,
+) -> Result<Vec<DeliveryRow>, StoreError> {
+    let sql = format!(
+        "SELECT {} WHERE d.org_id = ?1 AND d.host = ?2 AND d.agent = ?3
+           AND d.state IN ('pending', 'dispatched', 'read') AND d.seq > ?4 AND d.next_attempt_at <= ?5
+         ORDER BY d.seq LIMIT ?6",
+        DeliveryRow::COLUMNS
+    );
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let Queue { org_id, host, agent } = queue;
+    tx.all(&sql, values![org_id, host, agent, after, now, limit], DeliveryRow::read)
+}
+
+/// The next time after `now` at which a delivery of this host is due.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
+    let next = tx.one(
+        "SELECT MIN(next_attempt_at) FROM delivery
+         WHERE org_id = ?1 AND host = ?2 AND state IN ('pending', 'dispatched', 'read') AND next_attempt_at > ?3",
+        values![org_id, host, now],
+        |row| row.get::<Option<Wall>>(0),
+    )?;
+    Ok(next.flatten())
+}
+
+/// Records that a deliver frame goes out, and when the next one does without an answer.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn attempted(tx: &Tx<'_>, org_id: &str, seq: i64, again_at: Wall, now: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE delivery SET attempts = attempts + 1, shown = shown + 1, misses = misses + 1,
+                             next_attempt_at = ?3, updated_at = ?4
+         WHERE org_id = ?1 AND seq = ?2 AND state IN ('pending', 'dispatched', 'read')",
+        values![org_id, seq, again_at, now],
+    )?;
+    Ok(())
+}
+
+/// The daemon has it in the agent's session: it is shown again only when it stays unsettled.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn dispatched(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    id: &str,
+    now: Wall,
+) -> Result<Option<DeliveryRow>, StoreError> {
+    let Some(found) = unsettled(tx, org_id, host, id)? else { return Ok(None) };
+    let state = if found.state == State::Pending { State::Dispatched } else { found.state };
+    let next = now + channel_redelivery(found.shown, found.read_at.is_some());
+    tx.execute(
+        "UPDATE delivery SET state = ?3, misses = 0, next_attempt_at = ?4, last_error = NULL, updated_at = ?5
+         WHERE org_id = ?1 AND seq = ?2",
+        values![org_id, found.seq, state.as_str(), next, now],
+    )?;
+    Ok(Some(found))
+}
+
+/// The daemon could not deliver it; it is tried again at the answered time. An attempt that was refused was not
+/// shown, and one that met a person's typing costs nothing at all.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn refused(
+    tx: &Tx<'_>,
+    (org_id, host): (&str, &str),
+    id: &str,
+    code: &str,
+    now: Wall,
+) -> Result<Option<(String, Wall)>, StoreError> {
+    let Some(found) = unsettled(tx, org_id, host, id)? else { return Ok(None) };
+    let free = code == DRAFT_BUSY;
+    let misses = if free { found.misses.saturating_sub(1) } else { found.misses };
+    let next = now + if free { Backoff::DELIVERY.cap } else { Backoff::DELIVERY.after(misses) };
+    tx.execute(
+        "UPDATE delivery SET shown = ?3, misses = ?4, attempts = attempts - ?5, next_attempt_at = ?6,
+                             last_error = ?7, updated_at = ?8
+         WHERE org_id = ?1 AND seq = ?2",
+        values![org_id, found.seq, found.shown.saturating_sub(1), misses, free, next, code, now],
+    )?;
+    Ok(Some((found.agent, next)))
+}
+
+fn unsettled(tx: &Tx<'_>, org_id: &str, host: &str, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
+    Ok(get(tx, org_id, id)?.filter(|found| found.host == host && !found.state.is_settled()))
+}
+
+/// Makes the deliveries of a host due at `due_at` whose answers were lost with its last connection.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn reconnected(tx: &Tx<'_>, org_id: &str, host: &str, due_at: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE delivery SET next_attempt_at = ?3
+         WHERE org_id = ?1 AND host = ?2 AND state IN ('pending', 'dispatched', 'read') AND misses > 0
+           AND last_error IS NULL AND next_attempt_at > ?3",
+        values![org_id, host, due_at],
+    )?;
+    Ok(())
+}
+
+/// Makes the deliveries due that waited for a person to finish typing, and those that `returned`, agents that
+/// were not there and are now, have refused.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn release(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    returned: &[String],
+    now: Wall,
+) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE delivery SET next_attempt_at = ?3
+         WHERE org_id = ?1 AND host = ?2 AND state IN ('pending', 'dispatched', 'read')
+           AND last_error = ?4 AND next_attempt_at > ?3",
+        values![org_id, host, now, DRAFT_BUSY],
+    )?;
+    for agent in returned {
+        tx.execute(
+            "UPDATE delivery SET next_attempt_at = ?3
+             WHERE org_id = ?1 AND host = ?2 AND agent = ?4 AND state IN ('pending', 'dispatched', 'read')
+               AND last_error IS NOT NULL AND next_attempt_at > ?3",
+            values![org_id, host, now, agent],
+        )?;
+    }
+    Ok(())
+}
+
+/// The agent reads the whole of it. An unsettled one is shown again later than one that was never read.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn read(tx: &Tx<'_>, org_id: &str, found: &DeliveryRow, now: Wall) -> Result<State, StoreError> {
+    if found.state.is_settled() {
+        return Ok(found.state);
+    }
+    tx.execute(
+        "UPDATE delivery SET state = 'read', read_at = COALESCE(read_at, ?3), next_attempt_at = ?4,
+                             last_error = NULL, misses = 0, updated_at = ?3
+         WHERE org_id = ?1 AND seq = ?2",
+        values![org_id, found.seq, now, now + channel_redelivery(found.shown, true)],
+    )?;
+    Ok(State::Read)
+}
+
+/// Moves a delivery to a settled state.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn settle(tx: &Tx<'_>, org_id: &str, id: &str, state: State, now: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE delivery SET state = ?3, updated_at = ?4 WHERE org_id = ?1 AND id = ?2",
+        values![org_id, id, state.as_str(), now],
+    )?;
+    Ok(())
+}

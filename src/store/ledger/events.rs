@@ -1,0 +1,118 @@
+//! Events from outside, as they were accepted: each once, with its delivery.
+
+use sha2::{Digest, Sha256};
+
+use super::sources::SourceRow;
+use super::{StoreError, Tx, values};
+use crate::addr::AgentAddr;
+use crate::clock::Wall;
+use crate::id::IdKind;
+use crate::proto::ingest::Event;
+
+/// What the sender of an event is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// `evt_…`.
+    pub event_id: String,
+    /// `dlv_…`.
+    pub delivery_id: String,
+    /// How this event relates to what was stored.
+    pub kind: AcceptedKind,
+}
+
+/// How an event relates to what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptedKind {
+    /// It is stored now.
+    New,
+    /// It was stored before, with the same content.
+    Same,
+    /// Another event was stored before under its key, and stays.
+    Different,
+}
+
+/// What tells whether two events are the same: a digest over all their fields.
+pub fn digest(event: &Event) -> String {
+    hex::encode(Sha256::digest(event.to_body()))
+}
+
+/// The event that the source sent before under this key.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn find(
+    tx: &Tx<'_>,
+    source: &SourceRow,
+    event_key: &str,
+    digest: &str,
+) -> Result<Option<Accepted>, StoreError> {
+    tx.one(
+        "SELECT e.id, d.id, e.digest FROM event e JOIN delivery d ON d.org_id = e.org_id AND d.event_id = e.id
+         WHERE e.org_id = ?1 AND e.integration_id = ?2 AND e.event_key = ?3",
+        values![&source.org_id, &source.integration_id, event_key],
+        |row| {
+            let same = row.get::<String>(2)? == digest;
+            let kind = if same { AcceptedKind::Same } else { AcceptedKind::Different };
+            Ok(Accepted { event_id: row.get(0)?, delivery_id: row.get(1)?, kind })
+        },
+    )
+}
+
+/// Stores an event and its delivery to `target`, unless its key is known. `secret_no` is the secret that
+/// verified it, so that its reply is signed with the same one.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn accept(
+    tx: &Tx<'_>,
+    source: &SourceRow,
+    event: &Event,
+    digest: &str,
+    secret_no: i64,
+    target: &AgentAddr,
+    now: Wall,
+) -> Result<Accepted, StoreError> {
+    let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh());
+    let meta = serde_json::to_string(&event.meta).expect("meta holds only strings");
+    let stored = tx.execute(
+        "INSERT INTO event (id, org_id, integration_id, event_key, conversation_id, user_name, trigger_name,
+                            content, reply_url, meta, digest, secret_no, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+         ON CONFLICT (integration_id, event_key) DO NOTHING",
+        values![
+            &event_id,
+            &source.org_id,
+            &source.integration_id,
+            &event.event_key,
+            &event.conversation_id,
+            event.user.as_deref(),
+            event.trigger.as_deref(),
+            &event.content,
+            event.reply_url.as_deref(),
+            meta,
+            digest,
+            secret_no,
+            now,
+        ],
+    )?;
+    if stored == 0
+        && let Some(before) = find(tx, source, &event.event_key, digest)?
+    {
+        return Ok(before);
+    }
+    tx.execute(
+        "INSERT INTO delivery (org_id, id, event_id, integration_id, host, agent, state, attempts, shown, misses,
+                               next_attempt_at, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, ?7, ?7, ?7)",
+        values![
+            &source.org_id,
+            &delivery_id,
+            &event_id,
+            &source.integration_id,
+            target.host.as_str(),
+            target.name.as_str(),
+            now
+        ],
+    )?;
+    Ok(Accepted { event_id, delivery_id, kind: AcceptedKind::New })
+}

@@ -1,0 +1,429 @@
+//! Direct messages and their deliveries: queued → injected | dead.
+//!
+//! A queue belongs to one agent and is read along `seq`. A delivery that was refused, or whose answer was lost
+//! with its connection, is *held* until it is settled: the sender's later messages to the same agent wait behind
+//! it.
+
+use super::{Row, StoreError, Tx, values};
+use crate::clock::{Backoff, Wall};
+use crate::id::IdKind;
+use crate::limits::{DELIVERY_ATTEMPTS, DELIVERY_TTL, QUEUE_MAX};
+use crate::proto::wire::{NakCode, SendFrame};
+
+/// The sender of bounces, and the host that their rows name.
+pub const SYSTEM: &str = "transit";
+/// What a daemon says when a person is typing where the envelope would go: it costs no attempt.
+pub const DRAFT_BUSY: &str = "draft_busy";
+
+/// What is remembered of a message id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The host that used the id first.
+    pub host: String,
+    /// The permanent refusal; without one the message was taken.
+    pub nak: Option<NakCode>,
+}
+
+/// What became of a message that was handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Stored now, with its delivery.
+    Stored,
+    /// The id was known: the answer is the one that was given before.
+    Before(Option<NakCode>),
+    /// Not taken; permanent refusals are remembered.
+    Refused(NakCode),
+}
+
+/// A delivery that may go out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Its place in the queue.
+    pub seq: i64,
+    /// The message.
+    pub id: String,
+    /// The sender's address.
+    pub sender: String,
+    /// The whole text.
+    pub body: String,
+    /// What it answers.
+    pub reply_to: Option<String>,
+    /// When it was sent, as the sender's daemon wrote it.
+    pub ts: String,
+    /// Attempts before this one.
+    pub attempts: u32,
+}
+
+/// An agent whose queue has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Queue {
+    /// The organisation.
+    pub org_id: String,
+    /// The host.
+    pub host: String,
+    /// The agent.
+    pub agent: String,
+}
+
+/// What a refusal came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It is tried again then.
+    Later(Wall),
+    /// It is dead; the queue, if any, is the one that now holds a bounce for the sender.
+    Dead(Option<Queue>),
+}
+
+/// What is remembered of this id in the organisation.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn known(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Known>, StoreError> {
+    tx.one("SELECT host, nak FROM message WHERE org_id = ?1 AND id = ?2", values![org_id, id], |row| {
+        let nak: Option<String> = row.get(1)?;
+        Ok(Known { host: row.get(0)?, nak: nak.as_deref().and_then(NakCode::of) })
+    })
+}
+
+/// Stores a message and its one delivery, unless its id is known or the agent's queue is full. Everything that
+/// can be refused without the ledger was refused before.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn take(
+    tx: &Tx<'_>,
+    queue: &Queue,
+    from_host: &str,
+    frame: &SendFrame,
+    now: Wall,
+) -> Result<Taken, StoreError> {
+    let org_id = &queue.org_id;
+    if let Some(known) = known(tx, org_id, &frame.id)? {
+        let ours = known.host == from_host;
+        return Ok(if ours { Taken::Before(known.nak) } else { Taken::Refused(NakCode::ReservedName) });
+    }
+    if waiting(tx, queue)? >= QUEUE_MAX {
+        return Ok(Taken::Refused(NakCode::RateLimited));
+    }
+    add(tx, queue, from_host, frame, now)?;
+    Ok(Taken::Stored)
+}
+
+/// Remembers that a message was refused for good, so that the answer stays the same.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn refuse(
+    tx: &Tx<'_>,
+    org_id: &str,
+    from_host: &str,
+    frame: &SendFrame,
+    code: NakCode,
+    now: Wall,
+) -> Result<(), StoreError> {
+    tx.execute(
+        "INSERT INTO message (org_id, id, host, sender, recipient, body, ts, nak, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, '', ?6, ?7, ?8) ON CONFLICT (org_id, id) DO NOTHING",
+        values![org_id, &frame.id, from_host, &frame.from, &frame.to, &frame.ts, code.as_str(), now],
+    )?;
+    Ok(())
+}
+
+fn add(tx: &Tx<'_>, queue: &Queue, from_host: &str, frame: &SendFrame, now: Wall) -> Result<(), StoreError> {
+    let Queue { org_id, host, agent } = queue;
+    tx.execute(
+        "INSERT INTO message (org_id, id, host, sender, recipient, body, reply_to, ts, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        values![
+            org_id,
+            &frame.id,
+            from_host,
+            &frame.from,
+            &frame.to,
+            &frame.body,
+            frame.reply_to.as_deref(),
+            &frame.ts,
+            now
+        ],
+    )?;
+    tx.execute(
+        "INSERT INTO message_delivery (org_id, message_id, host, agent, sender, state, held, attempts,
+                                       next_attempt_at, expires_at, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'queued', 0, 0, ?6, ?7, ?6, ?6)",
+        values![org_id, &frame.id, host, agent, &frame.from, now, now + DELIVERY_TTL],
+    )?;
+    Ok(())
+}
+
+/// Deliveries that wait for an agent; counting ends at the limit.
+fn waiting(tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
+    let count = tx.one(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM message_delivery
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND state = 'queued' LIMIT ?4) AS q",
+        values![&queue.org_id, &queue.host, &queue.agent, QUEUE_MAX as i64],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(count.unwrap_or(0).unsigned_abs())
+}
+
+/// The deliveries of one agent beyond `after` that may go out now, in their order. One that is held lets nobody
+/// of its sender pass.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> Result<Vec<Due>, StoreError> {
+    tx.all(
+        "SELECT d.seq, d.message_id, d.sender, m.body, m.reply_to, m.ts, d.attempts
+         FROM message_delivery d JOIN message m ON m.org_id = d.org_id AND m.id = d.message_id
+         WHERE d.org_id = ?1 AND d.host = ?2 AND d.agent = ?3 AND d.state = 'queued' AND d.seq > ?4
+           AND d.next_attempt_at <= ?5 AND d.attempts < ?6 AND d.expires_at > ?5
+           AND NOT EXISTS (SELECT 1 FROM message_delivery e
+                           WHERE e.org_id = ?1 AND e.host = ?2 AND e.agent = ?3 AND e.sender = d.sender
+                             AND e.state = 'queued' AND e.held = 1 AND e.seq < d.seq)
+         ORDER BY d.seq LIMIT ?7",
+        values![
+            &queue.org_id,
+            &queue.host,
+            &queue.agent,
+            after,
+            now,
+            DELIVERY_ATTEMPTS,
+            i64::try_from(limit).unwrap_or(i64::MAX)
+        ],
+        |row| {
+            Ok(Due {
+                seq: row.get(0)?,
+                id: row.get(1)?,
+                sender: row.get(2)?,
+                body: row.get(3)?,
+                reply_to: row.get(4)?,
+                ts: row.get(5)?,
+                attempts: row.get(6)?,
+            })
+        },
+    )
+}
+
+/// The next time after `now` at which a delivery of this host is due.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
+    let next = tx.one(
+        "SELECT MIN(next_attempt_at) FROM message_delivery
+         WHERE org_id = ?1 AND host = ?2 AND state = 'queued' AND next_attempt_at > ?3",
+        values![org_id, host, now],
+        |row| row.get::<Option<Wall>>(0),
+    )?;
+    Ok(next.flatten())
+}
+
+/// Records that a deliver frame goes out for the delivery `seq`, and when it is tried again without an answer.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn attempted(tx: &Tx<'_>, org_id: &str, seq: i64, again_at: Wall, now: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE message_delivery SET attempts = attempts + 1, next_attempt_at = ?3, updated_at = ?4
+         WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'",
+        values![org_id, seq, again_at, now],
+    )?;
+    Ok(())
+}
+
+/// The queued delivery that an answer of this host is about; without an agent, the oldest of that id.
+fn answered(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    id: &str,
+    agent: Option<&str>,
+) -> Result<Option<Answered>, StoreError> {
+    tx.one(
+        "SELECT seq, agent, attempts, held FROM message_delivery
+         WHERE org_id = ?1 AND message_id = ?2 AND host = ?3 AND agent = COALESCE(?4, agent)
+           AND state = 'queued' ORDER BY seq LIMIT 1",
+        values![org_id, id, host, agent],
+        |row| Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? }),
+    )
+}
+
+struct Answered {
+    seq: i64,
+    agent: String,
+    attempts: u32,
+    held: bool,
+}
+
+/// The daemon has it in the agent's session. When others waited behind it, answers whose queue moves on.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn injected(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    id: &str,
+    agent: Option<&str>,
+    now: Wall,
+) -> Result<Option<String>, StoreError> {
+    let Some(found) = answered(tx, org_id, host, id, agent)? else { return Ok(None) };
+    tx.execute(
+        "UPDATE message_delivery SET state = 'injected', last_error = NULL, updated_at = ?3
+         WHERE org_id = ?1 AND seq = ?2",
+        values![org_id, found.seq, now],
+    )?;
+    Ok(found.held.then_some(found.agent))
+}
+
+/// The daemon could not deliver it: it is tried again later, or is dead when that is pointless or was tried too
+/// often. `None` when it was not queued any more.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn refused(
+    tx: &Tx<'_>,
+    (org_id, host): (&str, &str),
+    id: &str,
+    agent: Option<&str>,
+    (code, retryable): (&str, bool),
+    now: Wall,
+) -> Result<Option<(String, Refused)>, StoreError> {
+    let Some(found) = answered(tx, org_id, host, id, agent)? else { return Ok(None) };
+    let free = code == DRAFT_BUSY;
+    if !retryable || (!free && found.attempts >= DELIVERY_ATTEMPTS) {
+        let bounced = die(tx, org_id, found.seq, code, now)?;
+        return Ok(Some((found.agent, Refused::Dead(bounced))));
+    }
+    let attempts = if free { found.attempts.saturating_sub(1) } else { found.attempts };
+    let next = now + if free { Backoff::DELIVERY.cap } else { Backoff::DELIVERY.after(attempts) };
+    tx.execute(
+        "UPDATE message_delivery
+         SET held = 1, attempts = ?3, next_attempt_at = ?4, last_error = ?5, updated_at = ?6
+         WHERE org_id = ?1 AND seq = ?2",
+        values![org_id, found.seq, attempts, next, code, now],
+    )?;
+    Ok(Some((found.agent, Refused::Later(next))))
+}
+
+/// Holds the deliveries of a host whose answers were lost with its last connection, and makes them due soon:
+/// the daemon first gets the time to send late answers.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn reconnected(tx: &Tx<'_>, org_id: &str, host: &str, due_at: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE message_delivery SET held = 1, next_attempt_at = ?3
+         WHERE org_id = ?1 AND host = ?2 AND state = 'queued' AND held = 0 AND attempts > 0",
+        values![org_id, host, due_at],
+    )?;
+    Ok(())
+}
+
+/// Makes the deliveries due that waited for a person to finish typing, and those of `returned`, agents that were
+/// not there and are now.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn release(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    returned: &[String],
+    now: Wall,
+) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE message_delivery SET next_attempt_at = ?3
+         WHERE org_id = ?1 AND host = ?2 AND state = 'queued' AND last_error = ?4 AND next_attempt_at > ?3",
+        values![org_id, host, now, DRAFT_BUSY],
+    )?;
+    for agent in returned {
+        tx.execute(
+            "UPDATE message_delivery SET next_attempt_at = ?3
+             WHERE org_id = ?1 AND host = ?2 AND agent = ?4 AND state = 'queued' AND held = 1
+               AND next_attempt_at > ?3",
+            values![org_id, host, now, agent],
+        )?;
+    }
+    Ok(())
+}
+
+/// Ends the deliveries, of all organisations, whose time or attempts are used up. Answers the queues that now
+/// hold a bounce.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn expire(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
+    let over = tx.all(
+        "SELECT org_id, seq, expires_at <= ?1 FROM message_delivery
+         WHERE state = 'queued' AND (expires_at <= ?1 OR (attempts >= ?2 AND next_attempt_at <= ?1))
+         ORDER BY seq LIMIT 500",
+        values![now, DELIVERY_ATTEMPTS],
+        |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?, row.get::<bool>(2)?)),
+    )?;
+    let mut bounced = Vec::new();
+    for (org_id, seq, by_time) in over {
+        let reason = if by_time { "it waited for 24 h" } else { "it was tried 40 times" };
+        bounced.extend(die(tx, &org_id, seq, reason, now)?);
+    }
+    Ok(bounced)
+}
+
+/// Ends one delivery and tells its sender, once. A bounce that cannot be delivered is not bounced.
+fn die(tx: &Tx<'_>, org_id: &str, seq: i64, reason: &str, now: Wall) -> Result<Option<Queue>, StoreError> {
+    let dead = tx.one(
+        "UPDATE message_delivery SET state = 'dead', last_error = COALESCE(last_error || '; ', '') || ?3,
+                                     updated_at = ?4
+         WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'
+         RETURNING message_id, sender, agent, host, last_error",
+        values![org_id, seq, reason, now],
+        |row| {
+            Ok((
+                row.get::<String>(0)?,
+                row.get::<String>(1)?,
+                format!("{}@{}", row.get::<String>(2)?, row.get::<String>(3)?),
+                row.get::<String>(4)?,
+            ))
+        },
+    )?;
+    let Some((id, sender, recipient, why)) = dead else { return Ok(None) };
+    let Some((agent, host)) = sender.split_once('@') else { return Ok(None) };
+    let queue = Queue { org_id: org_id.to_owned(), host: host.to_owned(), agent: agent.to_owned() };
+    let bounce = SendFrame {
+        id: IdKind::Message.fresh(),
+        from: SYSTEM.to_owned(),
+        to: sender.clone(),
+        body: format!("undeliverable to {recipient}: {why}"),
+        reply_to: Some(id),
+        ts: now.to_string(),
+    };
+    add(tx, &queue, SYSTEM, &bounce, now)?;
+    Ok(Some(queue))
+}
+
+/// The text of a message, for an agent that asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// The sender's address.
+    pub sender: String,
+    /// The whole text.
+    pub body: String,
+    /// The state of the delivery to that agent; `None` when the message was not for it.
+    pub state: Option<String>,
+}
+
+/// The message with this id, and whether it was for that agent.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn text(tx: &Tx<'_>, queue: &Queue, id: &str) -> Result<Option<Text>, StoreError> {
+    let read = |row: &Row<'_>| Ok(Text { sender: row.get(0)?, body: row.get(1)?, state: row.get(2)? });
+    tx.one(
+        "SELECT m.sender, m.body, d.state FROM message m
+         LEFT JOIN message_delivery d ON d.org_id = m.org_id AND d.message_id = m.id
+                                     AND d.host = ?3 AND d.agent = ?4
+         WHERE m.org_id = ?1 AND m.id = ?2 AND m.nak IS NULL",
+        values![&queue.org_id, id, &queue.host, &queue.agent],
+        read,
+    )
+}

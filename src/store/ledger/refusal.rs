@@ -1,0 +1,62 @@
+//! What the ledger's own rules do not allow.
+
+use crate::proto::ingest::RuleError;
+
+/// Why a change was refused. Nothing was changed then; [`Refusal::code`] is the stable word of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Another organisation has this slug.
+    #[error("an organisation {slug} exists already")]
+    OrganisationExists {
+        /// The slug.
+        slug: String,
+    },
+    /// A host of this name is enrolled and not revoked.
+    #[error("a host {host} is enrolled already")]
+    HostExists {
+        /// The host.
+        host: String,
+    },
+    /// The organisation has a source of this name.
+    #[error("a source {name} exists already")]
+    SourceExists {
+        /// The source.
+        name: String,
+    },
+    /// The name belongs to a connector that the Worker brings along.
+    #[error("{name:?} is the name of a built-in connector")]
+    BuiltInName {
+        /// The name.
+        name: String,
+    },
+    /// The source's own reply address is none, or no prefix of the source permits it.
+    #[error(transparent)]
+    ReplyUrl(#[from] RuleError),
+    /// There is no such thing in this organisation.
+    #[error("no {what} {name}")]
+    NotFound {
+        /// What was looked for: `organisation`, `host`, `source`, …
+        what: &'static str,
+        /// Its name or id.
+        name: String,
+    },
+}
+
+impl Refusal {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OrganisationExists { .. } => "org_exists",
+            Self::HostExists { .. } => "host_exists",
+            Self::SourceExists { .. } => "source_exists",
+            Self::BuiltInName { .. } => "reserved_name",
+            Self::ReplyUrl(_) => "bad_reply_url",
+            Self::NotFound { .. } => "not_found",
+        }
+    }
+
+    pub(super) fn not_found(what: &'static str, name: impl ToString) -> Self {
+        Self::NotFound { what, name: name.to_string() }
+    }
+}

@@ -1,0 +1,81 @@
+//! One server a ledger.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+
+use super::StoreError;
+use super::connection::{beside, open_lock};
+
+/// How often the pid of the holder is looked for, a millisecond apart: it is written right after the lock is taken.
+const PID_TRIES: u32 = 100;
+
+/// The right to serve one ledger. It is a lock on a file beside it that holds the server's pid, and it ends with
+/// the process whatever happens to that.
+#[derive(Debug)]
+pub struct ServeLock {
+    file: File,
+}
+
+impl ServeLock {
+    /// Takes the right to serve the ledger at `database`.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] with its pid when another process serves it.
+    pub fn take(database: &Path) -> Result<Self, StoreError> {
+        let path = beside(database, ".serve");
+        let failed = |err| StoreError::io("lock", &path, err);
+        let mut file = open_lock(&path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let pid = holder(&mut file).map_err(failed)?;
+                return Err(StoreError::Busy { path: database.to_owned(), pid });
+            }
+            Err(err) => return Err(failed(err.into())),
+        }
+        file.set_len(0).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for ServeLock {
+    fn drop(&mut self) {
+        // Nobody reads a pid that is not locked; an empty file only spares people a wrong guess.
+        let _ = self.file.set_len(0);
+    }
+}
+
+fn holder(file: &mut File) -> std::io::Result<u32> {
+    for _ in 0..PID_TRIES {
+        let mut text = String::new();
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
+        if let Ok(pid) = text.trim().parse() {
+            return Ok(pid);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_server_is_told_the_pid_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w.db");
+        let first = ServeLock::take(&path).unwrap();
+        let second = ServeLock::take(&path).unwrap_err();
+        assert!(matches!(second, StoreError::Busy { pid, .. } if pid == std::process::id()));
+        assert!(second.is_passing());
+        drop(first);
+        ServeLock::take(&path).unwrap();
+    }
+}

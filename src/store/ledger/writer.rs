@@ -1,0 +1,257 @@
+//! The one thread that changes the ledger: group commit.
+//!
+//! It takes every waiting change into one transaction, each in its own savepoint, commits once, and only then
+//! answers them all. A change that fails or panics is undone alone; a commit that fails is told to every change
+//! that was in it, and nothing is promised.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, ffi};
+
+use super::checkpoint::Watch;
+use super::connection::Turnstile;
+use super::{Counters, StoreError, Tx};
+
+/// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
+const GROUP_MAX: usize = 512;
+
+/// The changes that wait for the writer.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<Waiting>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: Vec<Box<dyn Job>>,
+    closed: bool,
+    /// Whether the writer sleeps; a push to a writer at work needs no system call.
+    idle: bool,
+}
+
+impl Queue {
+    pub(super) fn push(&self, job: Box<dyn Job>) {
+        let mut waiting = self.lock();
+        waiting.jobs.push(job);
+        let wake = waiting.idle;
+        drop(waiting);
+        if wake {
+            self.woken.notify_one();
+        }
+    }
+
+    /// No change comes any more; the writer ends when it has answered all that wait.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.woken.notify_one();
+    }
+
+    /// Moves all that waits into `jobs`, which is empty. `false` when there will never be more.
+    fn take(&self, jobs: &mut Vec<Box<dyn Job>>) -> bool {
+        let mut waiting = self.lock();
+        while waiting.jobs.is_empty() {
+            if waiting.closed {
+                return false;
+            }
+            waiting.idle = true;
+            waiting = self.woken.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.idle = false;
+        }
+        std::mem::swap(&mut waiting.jobs, jobs);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change and whom to tell, with their types hidden.
+pub(super) trait Job: Send {
+    /// Makes the change, in a savepoint that the caller opened. Answers whether it is to be kept.
+    fn run(&mut self, tx: &Tx<'_>) -> bool;
+    /// Tells the outcome: its own failure, else `broken`, else what the change answered.
+    fn answer(self: Box<Self>, broken: Option<StoreError>);
+}
+
+/// One change that waits, was made, and is answered.
+pub(super) struct Task<T, C, D> {
+    change: Option<C>,
+    outcome: Option<Result<T, StoreError>>,
+    done: D,
+}
+
+impl<T, C, D> Task<T, C, D>
+where
+    T: Send + 'static,
+    C: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    D: FnOnce(Result<T, StoreError>) + Send + 'static,
+{
+    pub(super) fn boxed(change: C, done: D) -> Box<dyn Job> {
+        Box::new(Self { change: Some(change), outcome: None, done })
+    }
+}
+
+impl<T, C, D> Job for Task<T, C, D>
+where
+    T: Send,
+    C: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send,
+    D: FnOnce(Result<T, StoreError>) + Send,
+{
+    fn run(&mut self, tx: &Tx<'_>) -> bool {
+        let Some(change) = self.change.take() else { return false };
+        let outcome = catch_unwind(AssertUnwindSafe(|| change(tx)))
+            .unwrap_or_else(|payload| Err(StoreError::Panicked { what: panic_text(payload.as_ref()) }));
+        self.outcome.insert(outcome).is_ok()
+    }
+
+    fn answer(self: Box<Self>, broken: Option<StoreError>) {
+        let outcome = match (self.outcome, broken) {
+            (Some(Err(own)), _) => Err(own),
+            (_, Some(broken)) => Err(broken),
+            (Some(made), None) => made,
+            (None, None) => Err(StoreError::Closed),
+        };
+        (self.done)(outcome);
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text").to_owned()
+}
+
+/// The writer's connection and what it needs beside it.
+pub(super) struct Writer {
+    connection: Connection,
+    path: PathBuf,
+    turnstile: Turnstile,
+    counters: Arc<Counters>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        mut connection: Connection,
+        path: &Path,
+        turnstile: Turnstile,
+        watch: Watch,
+        counters: Arc<Counters>,
+    ) -> Result<Self, StoreError> {
+        let told = move |_: &mut rusqlite::hooks::Wal, pages| {
+            watch.log_has(pages);
+            Ok(())
+        };
+        connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
+        Ok(Self { connection, path: path.to_owned(), turnstile, counters })
+    }
+
+    pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
+        let path = self.path.clone();
+        std::thread::Builder::new()
+            .name("ledger-writer".into())
+            .spawn(move || self.run(&queue))
+            .map_err(|err| StoreError::io("start the writer of", &path, err))
+    }
+
+    fn run(self, queue: &Queue) {
+        let mut jobs = Vec::new();
+        while queue.take(&mut jobs) {
+            while !jobs.is_empty() {
+                self.group(&mut jobs);
+            }
+        }
+    }
+
+    /// One transaction over the first of `jobs`; those are taken out and answered.
+    fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let size = jobs.len().min(GROUP_MAX);
+        let (ran, outcome) = match self.begin() {
+            Ok(()) => {
+                let ran = self.run_all(&mut jobs[..size]);
+                (ran, self.commit(ran))
+            }
+            Err(err) => (size, Err(err)),
+        };
+        if let Err(err) = &outcome {
+            tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
+        }
+        for job in jobs.drain(..ran) {
+            let broken = outcome.as_ref().err().map(|err| StoreError::sql(&self.path, again(err)));
+            // A callback that panics is a bug of its caller, and no reason to lose the ledger.
+            if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
+                tracing::error!("the answer to a change panicked");
+            }
+        }
+    }
+
+    fn begin(&self) -> rusqlite::Result<()> {
+        let mut begun = Ok(());
+        let passed = self.turnstile.pass(|| {
+            begun = self.statement("BEGIN IMMEDIATE");
+            Ok(())
+        });
+        if let Err(err) = passed {
+            // The turnstile is only manners: without it the engine's own locks still keep the file whole.
+            tracing::warn!(error = %err, "cannot take turns at the ledger");
+        }
+        begun
+    }
+
+    /// Runs the changes one after another. Stops early when the engine gave the whole transaction up, as it does
+    /// on a full disk.
+    fn run_all(&self, jobs: &mut [Box<dyn Job>]) -> usize {
+        let tx = Tx { connection: &self.connection, path: &self.path };
+        for (before, job) in jobs.iter_mut().enumerate() {
+            if self.statement("SAVEPOINT change").is_err() {
+                let _ = self.statement("ROLLBACK");
+                return before + 1;
+            }
+            let kept = job.run(&tx)
+                || self.connection.is_autocommit()
+                || self.statement("ROLLBACK TO change").is_ok();
+            let released =
+                kept && !self.connection.is_autocommit() && self.statement("RELEASE change").is_ok();
+            if !released {
+                let _ = self.statement("ROLLBACK");
+                return before + 1;
+            }
+        }
+        jobs.len()
+    }
+
+    fn commit(&self, changes: usize) -> rusqlite::Result<()> {
+        if self.connection.is_autocommit() {
+            return Err(failure("the engine gave the transaction up"));
+        }
+        let committed = self.statement("COMMIT");
+        if committed.is_ok() {
+            self.counters.commits.fetch_add(1, Ordering::Relaxed);
+            self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
+        } else if !self.connection.is_autocommit() {
+            let _ = self.statement("ROLLBACK");
+        }
+        committed
+    }
+
+    fn statement(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+fn failure(text: &str) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ABORT), Some(text.to_owned()))
+}
+
+/// The same failure once more, for the next of those who wait for it.
+fn again(err: &rusqlite::Error) -> rusqlite::Error {
+    match err {
+        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
+        other => failure(&other.to_string()),
+    }
+}
