@@ -353,8 +353,7 @@ fn a_curl_command_is_safe_for_sh_whatever_the_file_is_called() {
     std::fs::create_dir(&bin).unwrap();
     let curl = home.file("bin/curl", "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done\n");
     std::fs::set_permissions(curl, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let names: [&[u8]; 5] =
-        [b"plain.json", b"-a b", b"it's $(>x) `>x`\\", b"new\nline\"", b"latin1-\xe9"];
+    let names: [&[u8]; 5] = [b"plain.json", b"-a b", b"it's $(>x) `>x`\\", b"new\nline\"", b"latin1-\xe9"];
     for name in names {
         let name = OsString::from_vec(name.to_vec());
         std::fs::write(home.path(".").join(&name), BODY).unwrap();
