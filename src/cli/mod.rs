@@ -5,8 +5,12 @@
 pub mod agent;
 mod control;
 mod duration;
+pub mod logging;
 pub mod output;
 pub mod secret;
+mod stored;
+pub mod transitd;
+pub mod worker;
 
 use std::process::ExitCode;
 
@@ -53,7 +57,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![agent::tool()]
+    vec![transitd::tool(), agent::tool(), worker::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.

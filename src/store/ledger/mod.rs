@@ -14,6 +14,7 @@ pub mod credentials;
 pub mod deliveries;
 pub mod directory;
 pub mod events;
+pub mod inspect;
 pub mod messages;
 mod migrations;
 mod refusal;
@@ -33,6 +34,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::StoreError;
 use checkpoint::Checkpointer;
+pub use migrations::SCHEMA;
 pub use refusal::Refusal;
 pub use serve_lock::ServeLock;
 pub(crate) use value::values;
