@@ -10,6 +10,7 @@ pub mod output;
 pub mod secret;
 pub mod sign;
 mod stored;
+pub mod transitd;
 pub mod worker;
 
 use std::process::ExitCode;
@@ -57,7 +58,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![sign::tool(), agent::tool(), worker::tool()]
+    vec![sign::tool(), agent::tool(), transitd::tool(), worker::tool()]
 }
 
 /// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their

@@ -10,6 +10,7 @@ mod control;
 mod dispatch;
 pub mod enroll;
 pub mod events;
+mod flush;
 mod host;
 mod peer;
 mod registry;
@@ -40,6 +41,8 @@ pub use self::uplink::EnrolmentError;
 
 /// How often history that has outlived its use is looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(3600);
+/// Events that are tried at the same time.
+const FLUSHERS: u32 = 4;
 /// The name of a host that neither its operator nor its system has named.
 const NAMELESS: &str = "localhost";
 
@@ -120,6 +123,12 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
+
+    for n in 1..=FLUSHERS {
+        // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
+        let host = Arc::clone(&host);
+        spawn(&format!("flush-{n}"), move || flush::run(&host))?;
+    }
 
     tracing::info!(pid = std::process::id(), "transitd is ready");
     ready(&told);
