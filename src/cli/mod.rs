@@ -8,6 +8,7 @@ mod duration;
 pub mod logging;
 pub mod output;
 pub mod secret;
+pub mod send;
 pub mod sign;
 mod stored;
 pub mod transitd;
@@ -58,7 +59,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![sign::tool(), agent::tool(), transitd::tool(), worker::tool()]
+    vec![sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()]
 }
 
 /// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
