@@ -11,3 +11,4 @@ mod machines;
 mod sign;
 mod sim;
 mod support;
+mod worker_admin;
