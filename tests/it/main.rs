@@ -9,6 +9,7 @@ mod daemon;
 mod docs;
 mod floors;
 mod machines;
+mod send;
 mod sign;
 mod sim;
 mod support;
