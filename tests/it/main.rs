@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod daemon;
 mod docs;
 mod floors;
 mod machines;
+mod send;
 mod sign;
 mod sim;
 mod support;
