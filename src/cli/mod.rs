@@ -8,6 +8,8 @@ mod duration;
 pub mod logging;
 pub mod output;
 pub mod secret;
+pub mod send;
+pub mod sign;
 mod stored;
 pub mod worker;
 
@@ -56,7 +58,15 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![agent::tool(), worker::tool()]
+    vec![agent::tool(), send::tool(), sign::tool(), worker::tool()]
+}
+
+/// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
+/// own, so what makes it from a [`Tool`] takes them off again.
+pub fn with_examples(command: clap::Command, page: &Page) -> clap::Command {
+    let examples: Vec<String> =
+        page.examples.iter().map(|(what, how)| format!("  {what}\n    {how}")).collect();
+    command.after_long_help(format!("Examples:\n{}", examples.join("\n\n")))
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.
@@ -65,6 +75,7 @@ pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode
     let args = match A::try_parse() {
         Ok(args) => args,
         Err(err) => {
+            let err = if err.kind() == ErrorKind::DisplayHelp { help(&name).unwrap_or(err) } else { err };
             let _ = err.print();
             let asked = matches!(err.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if asked { Exit::Ok } else { Exit::Usage }.into();
@@ -81,4 +92,10 @@ pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode
             failure.exit.into()
         }
     }
+}
+
+/// The help that was asked for, with what the page adds to it. Only asking for it costs making the whole list.
+fn help(name: &str) -> Option<clap::Error> {
+    let tool = tools().into_iter().find(|tool| tool.command.get_name() == name)?;
+    tool.command.try_get_matches().err()
 }

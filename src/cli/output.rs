@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
+use crate::store::StoreError;
 use crate::text;
 
 /// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
@@ -108,11 +109,49 @@ impl Failure {
         Self { exit, line: text::visible(&line).into_owned(), hint: None, closed_pipe: false }
     }
 
+    /// A failure of what is kept on this machine.
+    pub fn store(what: impl Display, err: &StoreError) -> Self {
+        let (exit, hint) = match err {
+            StoreError::Io { source, .. } => (of_io(source), None),
+            StoreError::InTheWay { .. } => (Exit::CannotCreate, None),
+            StoreError::Full { .. } => {
+                (Exit::CannotCreate, Some("free some space and run the command again"))
+            }
+            StoreError::Foreign { .. } => (
+                Exit::Config,
+                Some("run this as its owner, or name another data directory with TRANSIT_DATA_DIR"),
+            ),
+            StoreError::Newer { .. } => (Exit::Config, Some("install the newer version again")),
+            StoreError::Config { .. } | StoreError::Sealed => (Exit::Config, None),
+            StoreError::Damaged { .. } => (
+                Exit::Io,
+                Some("move the file away, or put back a copy; what it holds may be rescued from it"),
+            ),
+            StoreError::Busy { .. } | StoreError::LimitReached { .. } => (Exit::TryLater, None),
+            _ if err.is_read_only() => (Exit::CannotCreate, None),
+            _ => (Exit::Io, None),
+        };
+        let failure = Self::new(exit, what, err);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
     /// The same failure with the way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(text::visible(&hint.to_string()).into_owned());
         self
+    }
+}
+
+/// What could not be made is one thing, what broke while it was used another.
+fn of_io(err: &io::Error) -> Exit {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    match err.kind() {
+        NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull => Exit::CannotCreate,
+        _ => Exit::Io,
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -97,6 +97,15 @@ impl Shutdown {
             }
         }
     }
+}
+
+/// Lets a write beyond the limit on file sizes (`ulimit -f`) fail as one on a full disk does, where the system
+/// would otherwise end the process.
+///
+/// # Errors
+/// When the signal cannot be caught.
+pub fn outlive_file_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// Tells systemd that the service is ready. Without systemd it does nothing.

@@ -147,6 +147,13 @@ impl StoreError {
         }
     }
 
+    /// Whether the database cannot be written at all: its directory or file system does not let it.
+    pub fn is_read_only(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, PermissionDenied, ReadOnly};
+        let code = if let Self::Sql { source, .. } = self { source.sqlite_error_code() } else { None };
+        matches!(code, Some(CannotOpen | PermissionDenied | ReadOnly))
+    }
+
     /// Whether the same call may succeed later without anybody doing something about it.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Locked { .. } | Self::LimitReached { .. } | Self::Closed)

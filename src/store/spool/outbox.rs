@@ -105,6 +105,28 @@ pub struct NewEntry<'a> {
     pub secret: Option<&'a SecretRef>,
 }
 
+impl NewEntry<'_> {
+    fn claimed_at(&self, now: Wall) -> Entry {
+        Entry {
+            id: self.id.to_owned(),
+            kind: self.kind,
+            dest: self.dest.to_owned(),
+            from: self.from.map(str::to_owned),
+            reply_to: self.reply_to.map(str::to_owned),
+            event_key: self.event_key.map(str::to_owned),
+            body: self.body.to_vec(),
+            secret: self.secret.cloned(),
+            state: State::Claimed,
+            attempts: 0,
+            created_at: now,
+            updated_at: now,
+            next_attempt_at: now,
+            outcome: None,
+            error: None,
+        }
+    }
+}
+
 /// An entry as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -185,12 +207,21 @@ impl Outbox<'_> {
         self.0.write(|tx| insert(tx, entry, now, None))?.ok_or(FULL)
     }
 
-    /// Adds an entry and claims it at once, for a sender that tries by itself.
+    /// Adds an entry and claims it at once, for a sender that tries by itself. `None` when its id was there before;
+    /// nothing changed then.
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn add_claimed(&mut self, entry: &NewEntry<'_>, by: Process, now: Wall) -> Result<Added, StoreError> {
-        self.0.write(|tx| insert(tx, entry, now, Some(by)))?.ok_or(FULL)
+    pub fn add_claimed(
+        &mut self,
+        entry: &NewEntry<'_>,
+        by: Process,
+        now: Wall,
+    ) -> Result<Option<Entry>, StoreError> {
+        match self.0.write(|tx| insert(tx, entry, now, Some(by)))?.ok_or(FULL)? {
+            Added::New => Ok(Some(entry.claimed_at(now))),
+            Added::Known(_) => Ok(None),
+        }
     }
 
     /// Claims one entry, due or not. `None` when there is no such entry, when it is sent or dead, and when a

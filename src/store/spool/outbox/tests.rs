@@ -94,7 +94,9 @@ fn a_claim_is_one_process_s_and_lapses_with_it() {
     let mut outbox = spool.outbox();
     let sleeper = Sleeper::start();
     let (it, me) = (sleeper.process(), Process::current());
-    outbox.add_claimed(&event("evt_1", b""), it, at(0)).unwrap();
+    let added = outbox.add_claimed(&event("evt_1", b""), it, at(0)).unwrap();
+    assert_eq!(added, outbox.get("evt_1", at(0)).unwrap());
+    assert_eq!(outbox.add_claimed(&event("evt_1", b""), me, at(0)).unwrap(), None);
     assert_eq!(outbox.claim("evt_1", me, at(1)).unwrap(), None, "it runs");
     assert!(!outbox.retry_later("evt_1", me, Duration::ZERO, "", at(1)).unwrap(), "it is not ours");
     assert_eq!(outbox.next_due(EntryKind::Event, at(1)).unwrap(), None);

@@ -1,0 +1,5 @@
+//! Signs and verifies exact bytes.
+
+fn main() -> std::process::ExitCode {
+    transit::cli::main(transit::cli::sign::run)
+}

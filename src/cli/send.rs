@@ -1,0 +1,238 @@
+//! `transit-send`: send an event to a source, or a message to an agent or a room.
+//!
+//! An event is in the spool before it is tried, and signed when it is tried. A message goes to the local daemon,
+//! which keeps it and alone says who it is from.
+
+mod body;
+mod dest;
+mod event;
+mod lines;
+mod message;
+mod report;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+
+use self::dest::Dest;
+use super::output::{Exit, Failure, Out};
+use super::secret::SecretArgs;
+use super::{Common, Page, Tool, control, duration, with_examples};
+use crate::clock::{Clock, SystemClock};
+use crate::limits;
+use crate::net::service;
+use crate::store::spool::Spool;
+
+const NAME: &str = "transit-send";
+
+/// Send an event to a source, or a message to an agent or a room.
+///
+/// DEST is a URL that ends in /ingest/SOURCE, or the name of a source in the configuration: then the body is the
+/// content of a signed event. Or it is NAME@HOST or #ROOM: then the body is a message, which the local transitd
+/// keeps and sends.
+///
+/// An event is written to the spool, tried once, and its outcome printed: queued or duplicate when the other side
+/// has it, spooled when it waits for its next attempt. All of these are success. An event that is refused for good
+/// is kept as dead.
+#[derive(Debug, Parser)]
+#[command(name = NAME, version)]
+pub struct Args {
+    /// Where to.
+    #[arg(value_name = "DEST", required_unless_present = "status")]
+    dest: Option<String>,
+    /// The file with the body, byte for byte; - or none is stdin.
+    #[arg(value_name = "BODY-FILE", conflicts_with = "message")]
+    body: Option<PathBuf>,
+    /// The body itself.
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    message: Option<String>,
+    #[command(flatten)]
+    event: EventArgs,
+    #[command(flatten)]
+    secret: SecretArgs,
+    #[command(flatten)]
+    delivery: DeliveryArgs,
+    /// The agent of this host that a message is from, when this is not run inside one.
+    #[arg(long = "as", value_name = "NAME", help_heading = "Messages")]
+    as_agent: Option<String>,
+    /// The id of the message that a message answers.
+    #[arg(long, value_name = "ID", help_heading = "Messages")]
+    reply_to: Option<String>,
+    /// Say what became of the entry ID of the spool, and send nothing.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["dest", "body", "message"])]
+    status: Option<String>,
+    /// Print outcomes as lines of JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The fields of an event.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Events")]
+struct EventArgs {
+    /// The conversation that the event belongs to, 1 to 200 characters.
+    #[arg(long, value_name = "ID", conflicts_with = "raw")]
+    conversation: Option<String>,
+    /// The key that makes a repeated event one [default: a fresh one].
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["raw", "lines"])]
+    event_key: Option<String>,
+    /// Who it is from, as upstream shows it.
+    #[arg(long, value_name = "NAME", conflicts_with = "raw")]
+    user: Option<String>,
+    /// Why it is delivered, such as mention or alert.
+    #[arg(long, value_name = "WORD", conflicts_with = "raw")]
+    trigger: Option<String>,
+    /// An entry of the event's meta; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = event::parse_meta, conflicts_with = "raw")]
+    meta: Vec<(String, String)>,
+    /// Where a reply is posted instead of the source's own address.
+    #[arg(long, value_name = "URL", conflicts_with = "raw")]
+    reply_url: Option<String>,
+    /// Send the body as the whole request body, byte for byte.
+    #[arg(long)]
+    raw: bool,
+    /// Send every line of the body, a JSON object with the fields of an event, as one event.
+    #[arg(long, conflicts_with_all = ["raw", "message", "dry_run"])]
+    lines: bool,
+    /// With --lines, send this many at a time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64), requires = "lines")]
+    jobs: u8,
+}
+
+/// How events are kept and tried.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Keeping and trying")]
+struct DeliveryArgs {
+    /// Keep nothing; a passing failure then ends with 75.
+    #[arg(long, conflicts_with = "spool_only")]
+    no_spool: bool,
+    /// Only keep it; it is tried by the next flush or a running transitd.
+    #[arg(long)]
+    spool_only: bool,
+    /// Check everything and print the request that would go out.
+    #[arg(long)]
+    dry_run: bool,
+    /// Time for one attempt [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .and_then(|wait| if wait.is_zero() { Err("no time at all".to_owned()) } else { Ok(wait) })
+}
+
+impl DeliveryArgs {
+    fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(limits::ATTEMPT_WAIT)
+    }
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// When something is wrong with what is to be sent, it is refused, or it can neither be sent nor kept.
+pub fn run(args: Args) -> Result<Exit, Failure> {
+    // Where that cannot be had, a limit on file sizes ends us as it ends everybody else.
+    let _ = service::outlive_file_limit();
+    if let Some(id) = &args.status {
+        return status(id, args.json);
+    }
+    let text = args.dest.as_deref().unwrap_or_default();
+    match dest::parse(text)? {
+        Dest::Message(to) => message::run(&args, &to),
+        Dest::Event(target) => {
+            refuse_options_of_messages(&args)?;
+            if args.event.lines { lines::run(&args, target) } else { event::run(&args, target) }
+        }
+    }
+}
+
+fn refuse_options_of_messages(args: &Args) -> Result<(), Failure> {
+    let given = [("--as", args.as_agent.is_some()), ("--reply-to", args.reply_to.is_some())];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(Failure::new(Exit::Usage, option, "goes with a message, and DEST is a source"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn status(id: &str, json: bool) -> Result<Exit, Failure> {
+    let failed = |err| Failure::store("look into the spool", &err);
+    let mut spool = Spool::open(&control::paths()?.data).map_err(failed)?;
+    let entry = spool.outbox().get(id, SystemClock::new().wall()).map_err(failed)?;
+    let entry = entry
+        .ok_or_else(|| Failure::new(Exit::No, format_args!("look up {id}"), "the spool has no such entry"))?;
+    let mut out = Out::new();
+    report::Report::of(&entry).write(&mut out, json)?;
+    out.finish()?;
+    Ok(Exit::Ok)
+}
+
+/// The command and its page.
+pub fn tool() -> Tool {
+    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+}
+
+const PAGE: Page = Page {
+    section: "1",
+    exits: &[
+        Exit::Ok,
+        Exit::No,
+        Exit::Usage,
+        Exit::Data,
+        Exit::NoInput,
+        Exit::NoRecipient,
+        Exit::Unavailable,
+        Exit::CannotCreate,
+        Exit::Io,
+        Exit::TryLater,
+        Exit::Protocol,
+        Exit::NoPermission,
+        Exit::Config,
+    ],
+    environment: &[
+        (
+            "TRANSIT_SECRET",
+            "The secret of the source, unless an option or the configuration names another place.",
+        ),
+        ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
+        (
+            "TRANSIT_DATA_DIR",
+            "The directory with the spool and transitd's sockets; ~/.local/share/transit by default.",
+        ),
+        (
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY",
+            "The proxy that events go through; loopback never does.",
+        ),
+        ("SSL_CERT_FILE", "The root certificates to trust instead of the system's."),
+        ("HERDR_PANE_ID", "The terminal pane that a message is sent from."),
+    ],
+    files: &[
+        (
+            "~/.config/transit/config.json",
+            "Names sources: {\"sources\":{\"ci\":{\"url\":…,\"secret_file\":…}}}.",
+        ),
+        ("~/.local/share/transit/spool.db", "What waits, what was sent and what is dead."),
+    ],
+    examples: &[
+        (
+            "Tell an agent that a build failed; the key makes a repeated call harmless:",
+            "tail -n 50 build.log | transit-send https://transit.example/ingest/ci --secret-file ci.secret \
+             --conversation build-main --event-key build-4711 --trigger alert",
+        ),
+        ("Send a message to an agent:", "transit-send jess@titan -m 'the build is green again'"),
+        ("Answer one in a room:", "transit-send '#ops' --reply-to tx_0123456789ab -m 'on it'"),
+        ("Look at the request that would go out:", "transit-send ci --conversation c1 -m hello --dry-run"),
+        (
+            "Send every line of a file as an event, eight at a time:",
+            "transit-send ci --lines --jobs 8 events.ndjson",
+        ),
+        ("Ask later what became of one:", "transit-send --status evt_0123456789ab --json"),
+    ],
+    see_also: &["transit-sign(1)", "transitd(8)", "transit(7)"],
+};

@@ -1,0 +1,205 @@
+//! Many events, one a line: several are tried at a time, and their outcomes come out in the order of the lines.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, Sender as Tell, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use serde_json::{Map, Value};
+
+use super::dest::Target;
+use super::event::{Sender, broken};
+use super::report::Ended;
+use super::{Args, EventArgs, body};
+use crate::cli::output::{Exit, Failure, Out};
+use crate::proto::ingest::{SCHEMA, parse_event};
+use crate::proto::lines::{Line, Lines};
+
+/// Longest line, in bytes: an event whose every character is escaped still fits.
+const LINE_BYTES: usize = 2 << 20;
+/// Lines that are read ahead of the one whose outcome is printed next.
+const AHEAD: usize = 256;
+
+/// One event to be sent, and where its outcome is waited for.
+struct Task {
+    event_key: String,
+    body: Vec<u8>,
+    tell: Tell<Result<Ended, Failure>>,
+}
+
+/// The outcome of one line, which may not have come yet.
+type Outcome = Receiver<Result<Ended, Failure>>;
+
+/// Sends every line of the body as an event.
+///
+/// # Errors
+/// When a line cannot be used or an event cannot be kept; the good ones before it went out, and their outcomes
+/// were printed.
+pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
+    let (from, name) = body::open(args.body.as_deref())?;
+    let sender = Arc::new(Sender::new(args, target)?);
+    let (give, tasks) = sync_channel(usize::from(args.event.jobs));
+    let (announce, outcomes) = sync_channel(AHEAD);
+    let tasks = Arc::new(Mutex::new(tasks));
+    for _ in 0..args.event.jobs {
+        let (sender, tasks) = (sender.clone(), tasks.clone());
+        spawn("send", move || work(&sender, &tasks))?;
+    }
+    let reader = Reader { name, options: args.event.clone(), give, announce };
+    spawn("read", move || reader.run(from))?;
+    print(&outcomes, args.json)
+}
+
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(f);
+    started.map(drop).map_err(|err| Failure::new(Exit::TryLater, "start a thread", err))
+}
+
+/// Prints outcomes as they come, in their order. After the first failure of ours nothing more is read.
+fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
+    let mut out = Out::new();
+    let mut exit = Exit::Ok;
+    loop {
+        let outcome = match outcomes.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Disconnected) => break,
+            // Nothing more to print for now, so that a program that waits for it has what there is.
+            Err(TryRecvError::Empty) => {
+                out.flush()?;
+                match outcomes.recv() {
+                    Ok(outcome) => outcome,
+                    Err(_) => break,
+                }
+            }
+        };
+        let ended = outcome.recv().unwrap_or_else(|_| {
+            Err(Failure::new(Exit::Software, "send an event", "its thread ended without an outcome"))
+        });
+        match ended {
+            Ok(ended) => {
+                ended.report.write(&mut out, json)?;
+                exit = if exit == Exit::Ok {
+                    ended.failure.map_or(Exit::Ok, |failure| failure.exit)
+                } else {
+                    exit
+                };
+            }
+            Err(failure) => {
+                out.finish()?;
+                return Err(failure);
+            }
+        }
+    }
+    out.finish()?;
+    Ok(exit)
+}
+
+/// Sends tasks until there are none.
+fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>) {
+    let mut spool = None;
+    loop {
+        let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(task) = task else { return };
+        let open = match spool.take() {
+            Some(open) => Ok(open),
+            None => sender.open_spool(),
+        };
+        let ended = open.and_then(|mut open| {
+            let ended = sender.send(open.as_mut(), &task.event_key, &task.body);
+            spool = Some(open);
+            ended
+        });
+        // Nobody waits any more when the command has failed already.
+        let _ = task.tell.send(ended);
+    }
+}
+
+/// Turns lines into tasks.
+struct Reader {
+    name: String,
+    options: EventArgs,
+    give: SyncSender<Task>,
+    announce: SyncSender<Outcome>,
+}
+
+impl Reader {
+    fn run(self, mut from: impl Read) {
+        let mut lines = Lines::new(LINE_BYTES);
+        let mut bytes = vec![0; 64 * 1024];
+        let mut waiting = VecDeque::new();
+        let mut number = 0u64;
+        let mut is_open = true;
+        while is_open {
+            match from.read(&mut bytes) {
+                Ok(0) => {
+                    is_open = false;
+                    waiting.extend(lines.end());
+                }
+                Ok(read) => lines.push(&bytes[..read]),
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(err) => return self.fail(body::unreadable(&self.name, &err)),
+            }
+            while let Some(line) = lines.next() {
+                waiting.push_back(line);
+            }
+            for line in waiting.drain(..) {
+                number += 1;
+                let is_wanted = match self.event(&line, number) {
+                    Ok(Some((event_key, body))) => self.hand_on(event_key, body),
+                    Ok(None) => true,
+                    Err(failure) => return self.fail(failure),
+                };
+                if !is_wanted {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Answers whether anybody still wants it.
+    fn hand_on(&self, event_key: String, body: Vec<u8>) -> bool {
+        let (tell, outcome) = channel();
+        self.announce.send(outcome).is_ok() && self.give.send(Task { event_key, body, tell }).is_ok()
+    }
+
+    fn fail(&self, failure: Failure) {
+        let (tell, outcome) = channel();
+        // The printer may have failed before us, and then it does not matter.
+        let _ = tell.send(Err(failure));
+        let _ = self.announce.send(outcome);
+    }
+
+    /// The key and the request body of a line; `None` for a line that is blank.
+    fn event(&self, line: &Line, number: u64) -> Result<Option<(String, Vec<u8>)>, Failure> {
+        let what = format!("send line {number} of {}", self.name);
+        let wrong = |why: &dyn std::fmt::Display| Failure::new(Exit::Data, &what, why);
+        let text = match line {
+            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(None),
+            Line::Text(text) => text,
+            Line::NotUtf8 => return Err(wrong(&"it is not UTF-8")),
+            Line::TooLong => return Err(wrong(&format_args!("it is over {LINE_BYTES} bytes long"))),
+        };
+        let mut fields: Map<String, Value> = serde_json::from_str(text).map_err(|err| wrong(&err))?;
+        self.complete(&mut fields);
+        // Not from the text: what was added is judged with the rest.
+        let whole = Value::Object(fields).to_string();
+        let event = parse_event(whole.as_bytes()).map_err(|err| broken(&what, &err))?;
+        let body = event.to_body();
+        Ok(Some((event.event_key, body)))
+    }
+
+    /// Fields that the line does not have come from the options.
+    fn complete(&self, fields: &mut Map<String, Value>) {
+        let Ok(Value::Object(options)) = serde_json::to_value(self.options.to_event(String::new())) else {
+            return;
+        };
+        fields.entry("schema").or_insert_with(|| SCHEMA.into());
+        for (name, value) in options {
+            let is_given = value.as_str().is_none_or(|text| !text.is_empty());
+            if is_given && !fields.contains_key(&name) {
+                fields.insert(name, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is printed for a signed payload.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Form;
+use crate::cli::output::Out;
+use crate::proto::ingest::{SIGNATURE_HEADER, TIMESTAMP_HEADER};
+
+/// Where the records of one file go.
+pub(super) struct Sink<'a> {
+    pub(super) out: &'a mut Out,
+    pub(super) form: Form,
+    pub(super) file: &'a Path,
+    pub(super) url: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    file: &'a str,
+    timestamp: &'a str,
+    signature: &'a str,
+    bytes: u64,
+}
+
+impl Sink<'_> {
+    /// Prints the record of one payload.
+    pub(super) fn put(&mut self, timestamp: &str, signature: &str, bytes: u64) -> io::Result<()> {
+        let out = &mut *self.out;
+        match self.form {
+            Form::Headers => {
+                writeln!(out, "{TIMESTAMP_HEADER}: {timestamp}\n{SIGNATURE_HEADER}: {signature}")
+            }
+            Form::Signature => writeln!(out, "{signature}"),
+            Form::Json => {
+                let file = self.file.to_string_lossy();
+                serde_json::to_writer(&mut *out, &Record { file: &file, timestamp, signature, bytes })?;
+                out.write_all(b"\n")
+            }
+            Form::Curl => out.write_all(&curl(self.file, self.url.unwrap_or_default(), timestamp, signature)),
+        }
+    }
+}
+
+/// A command line for sh. `--globoff` keeps curl from reading brackets of the URL as a range.
+fn curl(file: &Path, url: &str, timestamp: &str, signature: &str) -> Vec<u8> {
+    let body = [b"@", file.as_os_str().as_bytes()].concat();
+    let mut line = b"curl --globoff".to_vec();
+    let headers = [
+        "Content-Type: application/json".to_owned(),
+        format!("{TIMESTAMP_HEADER}: {timestamp}"),
+        format!("{SIGNATURE_HEADER}: {signature}"),
+    ];
+    for header in &headers {
+        line.extend_from_slice(b" -H ");
+        line.extend(quoted(header.as_bytes()));
+    }
+    line.extend_from_slice(b" --data-binary ");
+    line.extend(quoted(&body));
+    line.extend_from_slice(b" --url ");
+    line.extend(quoted(url.as_bytes()));
+    line.push(b'\n');
+    line
+}
+
+/// One word for sh, whatever bytes it holds.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(b);
+    if !word.is_empty() && word.iter().all(plain) {
+        return word.to_vec();
+    }
+    let mut out = vec![b'\''];
+    for &byte in word {
+        match byte {
+            b'\'' => out.extend_from_slice(b"'\\''"),
+            byte => out.push(byte),
+        }
+    }
+    out.push(b'\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_one_word_for_sh() {
+        for (word, line) in [
+            ("", "''"),
+            ("a/b.json", "a/b.json"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("-x", "-x"),
+            ("a\n$(b)`c`\\", "'a\n$(b)`c`\\'"),
+        ] {
+            assert_eq!(quoted(word.as_bytes()), line.as_bytes());
+        }
+        assert_eq!(quoted(b"\xff"), b"'\xff'");
+    }
+}
