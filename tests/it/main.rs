@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod daemon;
 mod docs;
 mod floors;
 mod sign;
@@ -15,3 +16,9 @@ mod send;
 mod support;
 mod worker_admin;
 mod worker_serve;
+mod machines;
+mod send;
+mod sign;
+mod sim;
+mod support;
+mod worker_admin;
