@@ -13,3 +13,4 @@ mod send;
 mod sign;
 mod sim;
 mod support;
+mod worker_admin;

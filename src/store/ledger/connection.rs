@@ -23,8 +23,12 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens, or makes, a file 0600 that processes lock.
+/// Opens, or makes, a file 0600 that processes lock. It comes before the database itself, so that it is also what
+/// makes a directory that is missing.
 pub(super) fn open_lock(path: &Path) -> Result<File, StoreError> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+        files::private_dir(dir)?;
+    }
     File::options()
         .read(true)
         .write(true)
@@ -44,9 +48,6 @@ pub(super) struct Turnstile {
 
 impl Turnstile {
     pub(super) fn open(database: &Path) -> Result<Self, StoreError> {
-        if let Some(dir) = database.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
-            files::private_dir(dir)?;
-        }
         let path = beside(database, ".turn");
         Ok(Self { file: open_lock(&path)?, path })
     }
@@ -96,6 +97,10 @@ fn prepare(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |err| StoreError::sql(path, err);
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    // The engine opens what it may not write for reading only, and says so at the first change.
+    if connection.is_readonly("main").map_err(failed)? {
+        return Err(StoreError::ReadOnly { path: path.to_owned() });
+    }
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     let wait = |tried: i32| {
         std::thread::sleep(Duration::from_millis(1));
