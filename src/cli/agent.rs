@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use super::output::{Exit, Failure};
-use super::{Common, Page, Tool, with_examples};
+use super::{Common, Page, Tool};
 use crate::addr::{Harness, Name};
 use crate::proto::agent::{PROTO, Register};
 
@@ -109,7 +109,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {

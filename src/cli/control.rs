@@ -89,9 +89,10 @@ pub(super) fn unreachable(err: &SocketError) -> Failure {
 /// The daemon's no, as the commands say it; the stable code stands at the end of the line.
 pub(super) fn refused(what: &str, err: &ControlError) -> Failure {
     let exit = match err.code.as_str() {
-        "not_owner" | "invalid_caller" | "not_allowed" | "as_refused" => Exit::NoPermission,
-        "rpc_failed" | "not_connected" => Exit::Unavailable,
-        "too_many" | "rate_limited" => Exit::TryLater,
+        "not_owner" | "invalid_caller" => Exit::NoPermission,
+        "rpc_failed" | "not_connected" | "not_enrolled" => Exit::Unavailable,
+        "too_many" | "rate_limited" | "spool_full" => Exit::TryLater,
+        "store_error" => Exit::Io,
         _ => Exit::No,
     };
     Failure::new(exit, what, err)

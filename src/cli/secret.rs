@@ -20,10 +20,12 @@ const LONGEST: u64 = 65_536;
 /// Where the secret is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct SecretArgs {
-    /// Read the secret from FILE; one newline at its end is dropped.
+    /// Read the secret from FILE.
+    ///
+    /// One newline at its end is dropped, nothing else.
     #[arg(long, value_name = "FILE", conflicts_with = "secret_env")]
     pub secret_file: Option<PathBuf>,
-    /// Read the secret from the environment variable NAME [default: TRANSIT_SECRET].
+    /// Read it from variable NAME [default: TRANSIT_SECRET].
     #[arg(long, value_name = "NAME")]
     pub secret_env: Option<String>,
 }

@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::output::{self, Exit, Failure, Out};
 use super::secret::SecretArgs;
-use super::{Common, Page, Tool, duration, with_examples};
+use super::{Common, Page, Tool, duration};
 use crate::clock::Wall;
 use crate::proto::ingest::Signer;
 
@@ -36,19 +36,19 @@ pub struct Args {
     /// The time of signing in Unix seconds [default: now].
     #[arg(long, value_name = "UNIX")]
     timestamp: Option<String>,
-    /// What to print for each payload [default: headers].
+    /// What to print [default: headers].
     #[arg(long, value_enum, value_name = "FORM")]
     output: Option<Form>,
-    /// The same as --output json; with --verify, the verdict as JSON.
+    /// Print JSON; with --verify, the verdict.
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// Where the command of --output curl posts to.
+    /// Where --output curl posts to.
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     url: Option<String>,
     /// Sign every line, without its newline, as one payload.
     #[arg(long, conflicts_with = "null")]
     lines: bool,
-    /// Sign every record that ends with a NUL as one payload.
+    /// Sign every NUL-ended record as one payload.
     #[arg(long)]
     null: bool,
     /// Verify one payload instead of signing.
@@ -57,16 +57,22 @@ pub struct Args {
     /// The signature to verify.
     #[arg(long, value_name = "v1=…", requires = "verify")]
     signature: Option<String>,
-    /// Take the timestamp and the signature to verify from the header lines in FILE.
+    /// Take timestamp and signature from header lines.
+    ///
+    /// FILE may hold the whole head of a request; both headers must be there once.
     #[arg(long, value_name = "FILE", requires = "verify", conflicts_with_all = ["timestamp", "signature"])]
     headers: Option<PathBuf>,
-    /// How far the timestamp may be from now.
+    /// How far from now is fresh.
     #[arg(long, value_name = "TIME", requires = "verify", value_parser = duration::parse, default_value = "300s")]
     tolerance: Duration,
-    /// The time to take for now, RFC 3339 or Unix seconds.
+    /// The time to take for now, also RFC 3339.
     #[arg(long, value_name = "UNIX", requires = "verify", value_parser = parse_time)]
     now: Option<Wall>,
-    /// When it does not verify, look for the usual mistakes and name the one that fits.
+    /// When it fails, name the usual mistake that fits.
+    ///
+    /// Tried are newlines and line ends, re-serialised JSON, what else may have been taken for the secret or been
+    /// signed with the body, timestamps in milliseconds and other forms of a signature. The payload is held in
+    /// memory for it, up to 16 MiB.
     #[arg(long, requires = "verify")]
     explain: bool,
     #[command(flatten)]
@@ -152,7 +158,7 @@ fn parse_time(text: &str) -> Result<Wall, String> {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {
@@ -166,11 +172,11 @@ const PAGE: Page = Page {
     examples: &[
         (
             "Sign a file and post it:",
-            "transit-sign --secret-file secret event.json | curl -H @- --data-binary @event.json \"$URL\"",
+            "transit-sign --secret-file secret event.json | curl -H @- --data-binary @event.json http://127.0.0.1:8787/ingest/ci",
         ),
         (
             "Print the curl command that posts it:",
-            "transit-sign --secret-file secret --output curl --url \"$URL\" event.json",
+            "transit-sign --secret-file secret --output curl --url http://127.0.0.1:8787/ingest/ci event.json",
         ),
         (
             "Verify what came, with the headers it came with:",

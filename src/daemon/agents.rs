@@ -122,7 +122,8 @@ impl Connection<'_> {
         }
         if let Some((session, dispatch)) = &mut self.session {
             if session.mailbox.is_replaced() {
-                self.machine.close();
+                // With a word to it: an adapter that reconnects by itself would take the session back at once.
+                self.machine.refuse("replaced", "another process has taken the session over");
             }
             dispatch.look(now);
         }

@@ -406,6 +406,18 @@ fn a_refused_registration_ends_with_one_line_and_its_code() {
 }
 
 #[test]
+fn a_session_that_another_process_has_taken_over_is_not_taken_back() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut agent = run(&home, &[], &["true"]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.machine.refuse("replaced", "another process has taken the session over");
+    connection.drain();
+    while !agent.error().contains("(replaced)") {}
+    assert_eq!(agent.wait().code(), Some(77));
+}
+
+#[test]
 fn it_waits_for_a_daemon_that_is_not_there_yet_and_says_so_once() {
     let home = Home::new();
     let agent = listen(&home, &[]);

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::PollFlags;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::session::{Answer, Next, Session};
 use super::{Identity, NAME};
@@ -21,6 +20,14 @@ pub(super) struct Args {
     /// Take each envelope as handled once its line is written.
     #[arg(long)]
     auto_ack: bool,
+}
+
+/// A line of stdout.
+#[derive(Serialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+enum Heard {
+    Registered { agent: String, address: String, generation: u64 },
+    Deliver { id: String, envelope: String },
 }
 
 /// A line of stdin.
@@ -57,11 +64,10 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
             Next::Stop => return Ok(Exit::Ok),
             Next::Due => {}
             Next::Registered { agent, address, generation } => {
-                let t = "registered";
-                print(&json!({"t": t, "agent": agent, "address": address, "generation": generation}))?;
+                print(&Heard::Registered { agent, address, generation })?;
             }
             Next::Deliver { id, envelope } => {
-                print(&json!({"t": "deliver", "id": id, "envelope": envelope}))?;
+                print(&Heard::Deliver { id: id.clone(), envelope })?;
                 if args.auto_ack {
                     session.say(Answer::Ack { id })?;
                 }
@@ -81,10 +87,10 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 /// One line, out at once: whoever reads it may be waiting.
-fn print(record: &serde_json::Value) -> io::Result<()> {
+fn print(heard: &Heard) -> Result<(), Failure> {
+    let line = serde_json::to_string(heard).expect("a record holds only strings and a number");
     let mut out = io::stdout().lock();
-    writeln!(out, "{record}")?;
-    out.flush()
+    Ok(writeln!(out, "{line}").and_then(|()| out.flush())?)
 }
 
 /// Stdin on its way to answers.

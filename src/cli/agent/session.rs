@@ -305,8 +305,8 @@ impl Link {
 /// The exit code of a refusal that stands, whatever time passes; `None` for one that may pass.
 fn refusal(code: &str) -> Option<Exit> {
     match code {
-        "name_allocation_failed" | "name_persistence_failed" | "capability_failed" | "store_error" => None,
-        "pid_mismatch" | "pid_not_visible" | "name_taken" => Some(Exit::NoPermission),
+        "name_allocation_failed" | "name_persistence_failed" | "capability_failed" => None,
+        "pid_mismatch" | "pid_not_visible" | "name_taken" | "replaced" => Some(Exit::NoPermission),
         "unsupported_proto" => Some(Exit::Protocol),
         _ => Some(Exit::Config),
     }

@@ -27,8 +27,10 @@ pub(super) enum Json {
 impl Json {
     /// Reads a whole text. serde_json itself bounds the nesting that it follows, so that no stack overflows.
     pub(super) fn parse(text: &str) -> Result<Self, RuleError> {
-        let json: Self = serde_json::from_str(text)
-            .map_err(|err| RuleError::of_body(format!("the body is not valid JSON: {err}")))?;
+        let json: Self = serde_json::from_str(text).map_err(|err| match err.to_string() {
+            why if why.starts_with("recursion limit") => RuleError::of_body(too_deep()),
+            why => RuleError::of_body(format!("the body is not valid JSON: {why}")),
+        })?;
         json.check(1, "")?;
         Ok(json)
     }
@@ -49,7 +51,7 @@ impl Json {
     /// stands in.
     fn check(&self, depth: usize, field: &str) -> Result<(), RuleError> {
         if depth > limits::JSON_DEPTH && matches!(self, Self::Array(_) | Self::Object(_)) {
-            return Err(RuleError::of(field, format!("the body is nested over {} deep", limits::JSON_DEPTH)));
+            return Err(RuleError::of(field, too_deep()));
         }
         match self {
             Self::Array(items) => items.iter().try_for_each(|item| item.check(depth + 1, field)),
@@ -67,6 +69,10 @@ impl Json {
             _ => Ok(()),
         }
     }
+}
+
+fn too_deep() -> String {
+    format!("the body is nested over {} deep", limits::JSON_DEPTH)
 }
 
 impl<'de> Deserialize<'de> for Json {

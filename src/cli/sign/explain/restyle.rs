@@ -21,11 +21,7 @@ enum Strings {
 pub(super) fn all(body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let Ok(text) = str::from_utf8(body) else { return Vec::new() };
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { return Vec::new() };
-    let mut styles = vec![(
-        "the JSON was re-serialised before it was signed, with its keys sorted; sign the bytes that are sent",
-        value.to_string().into_bytes(),
-    )];
-    for (what, space) in [
+    let spaces = [
         (
             "the JSON was re-serialised compactly before it was signed; sign the bytes that are sent",
             Space::None,
@@ -39,13 +35,23 @@ pub(super) fn all(body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
             "the JSON was re-serialised and indented before it was signed; sign the bytes that are sent",
             Space::Indent,
         ),
-    ] {
+    ];
+    let mut styles = Vec::new();
+    for (what, space) in spaces {
         for strings in [Strings::AsTheyStand, Strings::Unescaped, Strings::Ascii] {
             styles.push((what, restyle(text, space, strings).into_bytes()));
         }
     }
     // Sorting comes last: a body whose keys are sorted already is better explained by its white space.
-    styles.rotate_left(1);
+    let sorted = value.to_string();
+    for (_, space) in spaces {
+        for strings in [Strings::AsTheyStand, Strings::Ascii] {
+            styles.push((
+                "the JSON was re-serialised with its keys sorted before it was signed; sign the bytes that are sent",
+                restyle(&sorted, space, strings).into_bytes(),
+            ));
+        }
+    }
     styles
 }
 
@@ -144,6 +150,12 @@ mod tests {
         assert_eq!(
             restyle("[\"😀\",{}]", Space::Indent, Strings::Ascii),
             "[\n  \"\\ud83d\\ude00\",\n  {}\n]"
+        );
+        let sorted = all("{\"b\":1,\"a\":\"é\"}".as_bytes());
+        assert!(
+            sorted
+                .iter()
+                .any(|(what, body)| what.contains("sorted") && body == b"{\"a\": \"\\u00e9\", \"b\": 1}")
         );
         assert!(all(b"no json").is_empty() && all(b"\xff").is_empty());
     }
