@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser};
 use self::dest::Dest;
 use super::output::{Exit, Failure, Out};
 use super::secret::SecretArgs;
-use super::{Common, Page, Tool, control, duration, with_examples};
+use super::{Common, Page, Tool, control, duration};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::net::service;
@@ -175,7 +175,7 @@ fn status(id: &str, json: bool) -> Result<Exit, Failure> {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {

@@ -7,5 +7,9 @@
 mod agent;
 mod docs;
 mod floors;
+mod machines;
 mod send;
+mod sign;
+mod sim;
 mod support;
+mod worker_admin;

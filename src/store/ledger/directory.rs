@@ -223,6 +223,27 @@ pub fn revoke_host(tx: &Tx<'_>, org_id: &str, slug: &Host, now: Wall) -> Result<
     Ok(host)
 }
 
+/// Notes the address under which the Worker is reached, so that commands beside it can name it.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn set_public_url(tx: &Tx<'_>, url: &str) -> Result<(), StoreError> {
+    tx.execute(
+        "INSERT INTO setting (name, value) VALUES ('public_url', ?1)
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        values![url],
+    )?;
+    Ok(())
+}
+
+/// The address under which the Worker is, or was last, reached.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn public_url(tx: &Tx<'_>) -> Result<Option<String>, StoreError> {
+    tx.one("SELECT value FROM setting WHERE name = 'public_url'", &[], |row| row.get(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +281,16 @@ mod tests {
             assert_eq!(org(tx, "none").unwrap(), None);
             assert_eq!(list_orgs(tx).unwrap(), [made.clone(), default.clone()]);
             assert_eq!(code(create_org(tx, &made.slug, "Again")), "org_exists");
+        });
+    }
+
+    #[test]
+    fn the_latest_address_is_the_one_that_is_told() {
+        with_org(|tx, _| {
+            assert_eq!(public_url(tx).unwrap(), None);
+            set_public_url(tx, "http://127.0.0.1:1").unwrap();
+            set_public_url(tx, "https://t.example").unwrap();
+            assert_eq!(public_url(tx).unwrap().as_deref(), Some("https://t.example"));
         });
     }
 

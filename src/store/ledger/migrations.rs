@@ -11,6 +11,9 @@ use crate::id::IdKind;
 const STEPS: &[&str] =
     &[include_str!("../sql/ledger_0001_directory.sql"), include_str!("../sql/ledger_0002_messages.sql")];
 
+/// The schema that this program knows.
+pub const SCHEMA: u32 = STEPS.len() as u32;
+
 /// Marks the file as a ledger of Transit: `TrLg`.
 const APPLICATION_ID: i32 = 0x5472_4c67;
 

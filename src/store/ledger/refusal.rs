@@ -33,6 +33,12 @@ pub enum Refusal {
     /// The source's own reply address is none, or no prefix of the source permits it.
     #[error(transparent)]
     ReplyUrl(#[from] RuleError),
+    /// The delivery is settled and nothing of it waits.
+    #[error("delivery {id} is settled already")]
+    Settled {
+        /// The delivery.
+        id: String,
+    },
     /// There is no such thing in this organisation.
     #[error("no {what} {name}")]
     NotFound {
@@ -52,6 +58,7 @@ impl Refusal {
             Self::SourceExists { .. } => "source_exists",
             Self::BuiltInName { .. } => "reserved_name",
             Self::ReplyUrl(_) => "bad_reply_url",
+            Self::Settled { .. } => "already_handled",
             Self::NotFound { .. } => "not_found",
         }
     }

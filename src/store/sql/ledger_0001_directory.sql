@@ -52,3 +52,9 @@ CREATE TABLE source (
 );
 
 CREATE INDEX source_by_name ON source (name);
+
+-- What a server tells the commands beside it, such as the address under which it is reached.
+CREATE TABLE setting (
+    name TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+);

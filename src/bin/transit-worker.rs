@@ -1,0 +1,5 @@
+//! The self-hosted Worker.
+
+fn main() -> std::process::ExitCode {
+    transit::cli::main(transit::cli::worker::run)
+}

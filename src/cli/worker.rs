@@ -1,0 +1,362 @@
+//! `transit-worker`: the self-hosted Worker, and what its operator does.
+//!
+//! Everything but `serve` works on the database itself, beside a running server, which notices.
+
+mod delivery;
+mod host;
+mod org;
+mod source;
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use serde_json::{Value, json};
+
+use super::output::{Exit, Failure, Out};
+use super::{Common, Page, Tool, stored};
+use crate::clock::{Clock, SystemClock, Wall};
+use crate::store::config::Paths;
+use crate::store::ledger::directory::{self, OrgRow};
+use crate::store::ledger::{Db, SCHEMA, Tx};
+use crate::store::seal::MasterKey;
+use crate::store::{StoreError, files};
+
+const NAME: &str = "transit-worker";
+const DATABASE: &str = "TRANSIT_DATABASE";
+const MASTER_KEY: &str = "TRANSIT_MASTER_KEY";
+/// Where a Worker is reached that nobody has told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8787";
+
+/// Run a Worker, and look after its hosts, sources and deliveries.
+///
+/// A Worker is the server that hosts connect to and that senders post events to. It keeps everything in one
+/// database, a file. The commands beside `serve` change that database directly; a running server notices.
+#[derive(Debug, Parser)]
+#[command(name = NAME, version, disable_help_subcommand = true)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Which database, and how answers look.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The database [default: sqlite:worker.db in the data directory].
+    #[arg(long, env = DATABASE, hide_env_values = true, global = true, value_name = "sqlite:PATH")]
+    database: Option<OsString>,
+    /// Print one JSON object a line.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// Which organisation.
+#[derive(Debug, clap::Args)]
+struct OrgArg {
+    /// The organisation's slug or id; needed only when there are several.
+    #[arg(long, value_name = "ORG")]
+    org: Option<String>,
+}
+
+/// Under which address hosts and senders reach the Worker.
+#[derive(Debug, clap::Args)]
+struct UrlArg {
+    /// The address under which the Worker is reached [default: the one it serves, or served last].
+    #[arg(long, value_name = "URL", value_parser = base_url)]
+    public_url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Bring the schema of the database up to date, making the database when there is none.
+    Migrate,
+    /// Organisations: nothing of one is visible to another.
+    #[command(subcommand)]
+    Org(org::Verb),
+    /// Hosts: machines that run transitd for this Worker.
+    #[command(subcommand)]
+    Host(host::Verb),
+    /// Sources: who may post events, where these go, and where replies may go.
+    #[command(subcommand)]
+    Source(source::Verb),
+    /// Deliveries of events to agents.
+    #[command(subcommand)]
+    Delivery(delivery::Verb),
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// When the database cannot be used, or a rule of it does not allow what was asked.
+pub fn run(args: Args) -> Result<Exit, Failure> {
+    let Args { verb, place, .. } = args;
+    match verb {
+        Verb::Migrate => migrate(&place),
+        Verb::Org(verb) => org::run(verb, &Session::open(place)?),
+        Verb::Host(verb) => host::run(verb, &Session::open(place)?),
+        Verb::Source(verb) => source::run(verb, &Session::open(place)?),
+        Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
+    }
+}
+
+fn migrate(place: &Place) -> Result<Exit, Failure> {
+    let path = place.path()?;
+    let shown = path.display();
+    Db::open(&path).map_err(|err| stored::failure("migrate the database", err))?;
+    let record = json!({ "database": shown.to_string(), "schema": SCHEMA });
+    print(place.json, [(record, format!("{shown} is up to date (schema {SCHEMA})."))])
+}
+
+impl Place {
+    /// The file of the database. Its directory is made private when it is our own data directory.
+    fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(named) = self.database.as_deref().filter(|named| !named.is_empty()) {
+            return database_path(named);
+        }
+        let paths = Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
+            .map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
+        files::private_dir(&paths.data).map_err(|err| stored::failure("use the data directory", err))?;
+        Ok(paths.worker_db())
+    }
+}
+
+/// The path in `sqlite:PATH`, or a bare path.
+fn database_path(named: &OsStr) -> Result<PathBuf, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let refused = |why: &str| {
+        let what = format!("use the database {}", without_password(&named.to_string_lossy()));
+        Failure::new(Exit::Config, what, why).hint("name a file: sqlite:PATH")
+    };
+    let text = named.as_bytes();
+    if text.starts_with(b"postgres://") || text.starts_with(b"postgresql://") {
+        return Err(refused("this build knows sqlite only"));
+    }
+    let path = text.strip_prefix(b"sqlite:").unwrap_or(text);
+    let path = path.strip_prefix(b"//").filter(|path| path.starts_with(b"/")).unwrap_or(path);
+    if path.windows(3).any(|bytes| bytes == b"://") {
+        return Err(refused("no such kind of database"));
+    }
+    if path.is_empty() || path == b":memory:" {
+        return Err(refused("a Worker keeps what it promised, for which it needs a file"));
+    }
+    Ok(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// A database URL may hold a password; what stands before an `@` is not shown.
+fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => {
+            format!("{}{}{}", &url[..scheme + 3], crate::secret::REDACTED, &url[at..])
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Reads a Worker's address: http or https, without a final slash.
+fn base_url(text: &str) -> Result<String, String> {
+    let url = url::Url::parse(text).map_err(|err| format!("not a URL: {err}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain || url.password().is_some() {
+        return Err("an http:// or https:// URL without user, query and fragment is needed".to_owned());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// An open database, and what every command beside `serve` needs.
+struct Session {
+    db: Db,
+    json: bool,
+    now: Wall,
+}
+
+impl Session {
+    fn open(place: Place) -> Result<Self, Failure> {
+        let path = place.path()?;
+        let db = Db::open(&path).map_err(|err| stored::failure("open the database", err))?;
+        Ok(Self { db, json: place.json, now: SystemClock::new().wall() })
+    }
+
+    fn read<T>(&self, what: &str, look: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, Failure> {
+        self.db.read(look).map_err(|err| stored::failure(what, err))
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        what: &str,
+        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.db.write(change).map_err(|err| stored::failure(what, err))
+    }
+
+    /// The organisation that was named, or the only one.
+    fn org(&self, wanted: &OrgArg) -> Result<OrgRow, Failure> {
+        let all = self.read("read the organisations", directory::list_orgs)?;
+        match &wanted.org {
+            Some(wanted) => all
+                .into_iter()
+                .find(|org| org.id == *wanted || org.slug.as_str() == wanted)
+                .ok_or_else(|| {
+                    Failure::new(
+                        Exit::NoRecipient,
+                        "find the organisation",
+                        format!("no organisation {wanted}"),
+                    )
+                }),
+            None if all.len() > 1 => {
+                let slugs: Vec<_> = all.iter().map(|org| org.slug.as_str()).collect();
+                Err(Failure::new(Exit::Usage, "choose the organisation", "there are several")
+                    .hint(format_args!("name one with --org: {}", slugs.join(", "))))
+            }
+            None => all.into_iter().next().ok_or_else(|| {
+                Failure::new(Exit::Config, "choose the organisation", "there is none")
+                    .hint("make one: transit-worker org create NAME")
+            }),
+        }
+    }
+
+    /// The address of the Worker, and whether somebody told it.
+    fn url(&self, wanted: &UrlArg) -> Result<(String, bool), Failure> {
+        let known = match &wanted.public_url {
+            Some(url) => Some(url.clone()),
+            None => self.read("read the settings", directory::public_url)?,
+        };
+        let told = known.is_some();
+        Ok((known.unwrap_or_else(|| DEFAULT_URL.to_owned()), told))
+    }
+
+    /// The master key, if it is the one that the secrets in the database are stored under.
+    fn key(&self) -> Result<MasterKey, Failure> {
+        let (key, _) = master_key(self.db.path())?;
+        let checked = key.clone();
+        self.read("use the master key", move |tx| crate::store::ledger::sources::check_key(tx, &checked))?;
+        Ok(key)
+    }
+
+    fn print(&self, records: impl IntoIterator<Item = (Value, String)>) -> Result<Exit, Failure> {
+        print(self.json, records)
+    }
+}
+
+/// The master key, and where it is from: the variable, or a file beside the database that is made when it is absent.
+fn master_key(database: &std::path::Path) -> Result<(MasterKey, String), Failure> {
+    if let Some(value) = std::env::var_os(MASTER_KEY) {
+        let key = value.to_str().and_then(MasterKey::from_base64).ok_or_else(|| {
+            Failure::new(
+                Exit::Config,
+                format_args!("read {MASTER_KEY}"),
+                "it is not base64 of exactly 32 bytes",
+            )
+            .hint("make one: openssl rand -base64 32")
+        })?;
+        return Ok((key, MASTER_KEY.to_owned()));
+    }
+    let mut file = database.as_os_str().to_owned();
+    file.push(".key");
+    let file = PathBuf::from(file);
+    let key =
+        MasterKey::from_file_or_new(&file).map_err(|err| stored::failure("read the master key", err))?;
+    Ok((key, file.display().to_string()))
+}
+
+/// Prints records: as JSON, or as people read them.
+fn print(json: bool, records: impl IntoIterator<Item = (Value, String)>) -> Result<Exit, Failure> {
+    use std::io::Write;
+    let mut out = Out::new();
+    for (record, words) in records {
+        if json {
+            writeln!(out, "{record}")?;
+        } else {
+            writeln!(out, "{words}")?;
+        }
+    }
+    out.finish()?;
+    Ok(Exit::Ok)
+}
+
+/// A column that may have no value.
+fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+/// The command and its page.
+pub fn tool() -> Tool {
+    Tool { command: Args::command(), page: PAGE }
+}
+
+const PAGE: Page = Page {
+    section: "8",
+    exits: &[
+        Exit::Ok,
+        Exit::No,
+        Exit::Usage,
+        Exit::Data,
+        Exit::NoInput,
+        Exit::NoRecipient,
+        Exit::CannotCreate,
+        Exit::Io,
+        Exit::TryLater,
+        Exit::Config,
+    ],
+    environment: &[
+        (DATABASE, "The database, when --database does not name it: sqlite:PATH."),
+        (
+            MASTER_KEY,
+            "The key under which secrets are stored: base64 of 32 bytes. Without it a key file is made beside the \
+             database; keep a copy of either, for nothing else opens the secrets.",
+        ),
+        ("TRANSIT_DATA_DIR", "The directory of the default database; ~/.local/share/transit by default."),
+    ],
+    files: &[
+        (
+            "worker.db",
+            "The default database, in the data directory. Its log is worker.db-wal while it is open.",
+        ),
+        ("worker.db.key", "The master key, unless TRANSIT_MASTER_KEY is set."),
+        ("worker.db.serve", "Locked by the server of the database; holds its pid."),
+        ("worker.db.turn", "Locked for a moment by whoever changes the database next."),
+    ],
+    examples: &[
+        ("Let a host in: what is printed is run on it", "transit-worker host enroll titan"),
+        (
+            "Take events for an agent, and let replies go to one place",
+            "transit-worker source create ci --target jess@titan --reply-url-prefix https://ci.example/hooks/",
+        ),
+        ("See which deliveries wait for their agents", "transit-worker delivery list --state pending"),
+    ],
+    see_also: &["transitd(8)", "transit-send(1)", "transit-sign(1)", "transit(7)"],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_a_file() {
+        for (named, path) in [
+            ("sqlite:/var/lib/t.db", "/var/lib/t.db"),
+            ("sqlite:///var/lib/t.db", "/var/lib/t.db"),
+            ("sqlite:t.db", "t.db"),
+            ("/a b/t.db", "/a b/t.db"),
+        ] {
+            assert_eq!(database_path(OsStr::new(named)).unwrap(), PathBuf::from(path), "{named}");
+        }
+        for named in ["postgres://u:p4ss@h/db", "postgresql://h", "mysql://h", "sqlite:", "sqlite::memory:"] {
+            let refused = database_path(OsStr::new(named)).unwrap_err();
+            assert_eq!(refused.exit, Exit::Config, "{named}");
+            assert!(!refused.line.contains("p4ss"), "{}", refused.line);
+        }
+    }
+
+    #[test]
+    fn an_address_is_plain_and_has_no_final_slash() {
+        assert_eq!(base_url("https://t.example/").as_deref(), Ok("https://t.example"));
+        assert_eq!(base_url("http://h:1/transit").as_deref(), Ok("http://h:1/transit"));
+        for text in ["", "t.example", "ftp://h", "http://u@h", "http://h/?q", "http://h/#f"] {
+            assert!(base_url(text).is_err(), "{text}");
+        }
+    }
+}

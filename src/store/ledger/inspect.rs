@@ -1,0 +1,165 @@
+//! Channel deliveries as an operator sees them, and what an operator may do to one.
+
+use super::deliveries::{self, State};
+use super::{Refusal, Row, StoreError, Tx, values};
+use crate::clock::Wall;
+
+/// One delivery, for a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its place in the order of arrival; a list goes on after it.
+    pub seq: i64,
+    /// `dlv_…`.
+    pub id: String,
+    /// Where it stands, as [`State::as_str`] has it.
+    pub state: String,
+    /// The name of its source; `None` when that was deleted.
+    pub source: Option<String>,
+    /// The address of its agent.
+    pub agent: String,
+    /// The event's conversation.
+    pub conversation_id: String,
+    /// The event's key.
+    pub event_key: String,
+    /// Deliver frames so far.
+    pub attempts: u32,
+    /// Why the last one failed.
+    pub last_error: Option<String>,
+    /// When the event was accepted.
+    pub created_at: Wall,
+    /// When it was last moved.
+    pub updated_at: Wall,
+}
+
+impl Listed {
+    const QUERY: &str = "SELECT d.seq, d.id, d.state, s.name, d.agent || '@' || d.host, e.conversation_id, \
+         e.event_key, d.attempts, d.last_error, d.created_at, d.updated_at \
+         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.id = d.event_id \
+         LEFT JOIN source s ON s.org_id = d.org_id AND s.integration_id = d.integration_id";
+
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            seq: row.get(0)?,
+            id: row.get(1)?,
+            state: row.get(2)?,
+            source: row.get(3)?,
+            agent: row.get(4)?,
+            conversation_id: row.get(5)?,
+            event_key: row.get(6)?,
+            attempts: row.get(7)?,
+            last_error: row.get(8)?,
+            created_at: row.get(9)?,
+            updated_at: row.get(10)?,
+        })
+    }
+}
+
+/// The reply to a delivery, with its latest attempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// What the agent said.
+    pub message: String,
+    /// `due`, `posted` or `dropped`.
+    pub state: String,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
+    /// When it is posted next, while it is due.
+    pub next_attempt_at: Wall,
+    /// The latest attempts: their number, when, and why they failed.
+    pub attempts: Vec<(u32, Wall, Option<String>)>,
+}
+
+/// The next deliveries of an organisation beyond `after` (0 for the first ones), in the order of arrival.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn list(
+    tx: &Tx<'_>,
+    org_id: &str,
+    state: Option<&str>,
+    after: i64,
+    limit: u32,
+) -> Result<Vec<Listed>, StoreError> {
+    let sql = format!(
+        "{} WHERE d.org_id = ?1 AND d.seq > ?2 AND (?3 IS NULL OR d.state = ?3) ORDER BY d.seq LIMIT ?4",
+        Listed::QUERY
+    );
+    tx.all(&sql, values![org_id, after, state, limit], Listed::read)
+}
+
+/// One delivery.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Listed>, StoreError> {
+    let sql = format!("{} WHERE d.org_id = ?1 AND d.id = ?2", Listed::QUERY);
+    tx.one(&sql, values![org_id, id], Listed::read)
+}
+
+/// The reply to a delivery, if its agent has given one.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn reply(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Reply>, StoreError> {
+    let found = tx.one(
+        "SELECT message, state, last_error, next_attempt_at FROM reply WHERE org_id = ?1 AND delivery_id = ?2",
+        values![org_id, id],
+        |row| {
+            let attempts = Vec::new();
+            let (message, state) = (row.get(0)?, row.get(1)?);
+            Ok(Reply { message, state, last_error: row.get(2)?, next_attempt_at: row.get(3)?, attempts })
+        },
+    )?;
+    let Some(mut reply) = found else { return Ok(None) };
+    reply.attempts = tx.all(
+        "SELECT attempt, at, error FROM reply_attempt WHERE org_id = ?1 AND delivery_id = ?2 ORDER BY attempt",
+        values![org_id, id],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    Ok(Some(reply))
+}
+
+/// Settles a delivery in the operator's name. A reply that was not posted yet never will be.
+///
+/// # Errors
+/// [`Refusal::NotFound`], and [`Refusal::Settled`] when there is nothing left to settle.
+pub fn handle(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed, StoreError> {
+    waiting(tx, org_id, id)?;
+    tx.execute(
+        "UPDATE reply SET state = 'dropped' WHERE org_id = ?1 AND delivery_id = ?2 AND state = 'due'",
+        values![org_id, id],
+    )?;
+    deliveries::settle(tx, org_id, id, State::Handled, now)?;
+    present(tx, org_id, id)
+}
+
+/// Makes a delivery due now: the agent is shown it again, or its reply is posted again.
+///
+/// # Errors
+/// [`Refusal::NotFound`], and [`Refusal::Settled`] when nothing of it waits.
+pub fn requeue(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed, StoreError> {
+    waiting(tx, org_id, id)?;
+    tx.execute(
+        "UPDATE reply SET next_attempt_at = ?3 WHERE org_id = ?1 AND delivery_id = ?2 AND state = 'due'",
+        values![org_id, id, now],
+    )?;
+    tx.execute(
+        "UPDATE delivery SET next_attempt_at = ?3, updated_at = ?3
+         WHERE org_id = ?1 AND id = ?2 AND state IN ('pending', 'dispatched', 'read')",
+        values![org_id, id, now],
+    )?;
+    present(tx, org_id, id)
+}
+
+/// The delivery, if its agent or its reply still waits.
+fn waiting(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
+    let found = present(tx, org_id, id)?;
+    if found.state == State::Handled.as_str() {
+        return Err(Refusal::Settled { id: id.to_owned() }.into());
+    }
+    Ok(found)
+}
+
+fn present(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
+    Ok(get(tx, org_id, id)?.ok_or_else(|| Refusal::not_found("delivery", id))?)
+}
