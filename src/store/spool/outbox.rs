@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use self::entry::{COLUMNS, read_entry, read_state};
+use self::entry::{COLUMNS, read_claim, read_entry, read_state};
 pub use self::entry::{Entry, EntryKind, NewEntry, SecretRef, State};
 use super::Spool;
 use crate::clock::Wall;
@@ -328,10 +328,8 @@ struct Claim {
 fn claims(db: &Connection) -> rusqlite::Result<Vec<Claim>> {
     let mut query =
         db.prepare_cached("SELECT id, kind, claim_pid, claim_start FROM outbox WHERE state = 'claimed'")?;
-    let claims = query.query_map([], |row| {
-        let by = Process { pid: row.get(2)?, start_time: row.get::<_, i64>(3)?.cast_unsigned() };
-        Ok(Claim { id: row.get(0)?, kind: row.get(1)?, by })
-    })?;
+    let claims = query
+        .query_map([], |row| Ok(Claim { id: row.get(0)?, kind: row.get(1)?, by: read_claim(row, 2)? }))?;
     claims.collect()
 }
 

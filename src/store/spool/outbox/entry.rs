@@ -8,6 +8,7 @@ use rusqlite::Row;
 use rusqlite::types::Type;
 
 use crate::clock::{Backoff, Wall};
+use crate::store::process::Process;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -133,8 +134,7 @@ pub struct Entry {
     pub body: Vec<u8>,
     /// See [`NewEntry::secret`].
     pub secret: Option<SecretRef>,
-    /// Where it is on its way. A claim of a process that is gone still shows as claimed until somebody looks for
-    /// work.
+    /// Where it is on its way. The claim of a process that is gone shows as pending, which it is.
     pub state: State,
     /// Attempts that came to an end.
     pub attempts: u32,
@@ -152,12 +152,13 @@ pub struct Entry {
 
 /// The columns that [`read_entry`] reads.
 pub(super) const COLUMNS: &str = "id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state, attempts, \
-                       created_at, updated_at, next_attempt_at, outcome, error, longest_wait";
+                       created_at, updated_at, next_attempt_at, outcome, error, longest_wait, claim_pid, claim_start";
 
 pub(super) fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
     let file: Option<Vec<u8>> = row.get(7)?;
     let variable: Option<String> = row.get(8)?;
     let (next, longest): (i64, i64) = (row.get(13)?, row.get(16)?);
+    let state = read_state(row, 9)?;
     Ok(Entry {
         id: row.get(0)?,
         kind: read_kind(row, 1)?,
@@ -169,7 +170,11 @@ pub(super) fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
         secret: file
             .map(|bytes| SecretRef::File(OsString::from_vec(bytes).into()))
             .or(variable.map(SecretRef::Env)),
-        state: read_state(row, 9)?,
+        state: if state == State::Claimed && !read_claim(row, 17)?.is_alive() {
+            State::Pending
+        } else {
+            state
+        },
         attempts: row.get(10)?,
         created_at: Wall(row.get(11)?),
         updated_at: Wall(row.get(12)?),
@@ -193,4 +198,9 @@ pub(super) fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<State
 
 fn unknown(column: usize, word: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, format!("unknown word {word:?}").into())
+}
+
+/// The process that has claimed the row: its pid in this column, its start in the next one.
+pub(super) fn read_claim(row: &Row<'_>, column: usize) -> rusqlite::Result<Process> {
+    Ok(Process { pid: row.get(column)?, start_time: row.get::<_, i64>(column + 1)?.cast_unsigned() })
 }
