@@ -1,3 +1,5 @@
 //! The host daemon.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    transit::cli::main(transit::cli::transitd::run)
+}

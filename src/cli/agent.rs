@@ -143,15 +143,15 @@ const PAGE: Page = Page {
     ],
     examples: &[
         (
-            "Append every envelope to a file, as agent log:",
+            "Append every envelope to a file, as agent log",
             "transit-agent run --name log -- sh -c 'cat >>envelopes'",
         ),
         (
-            "Answer every event with its own text, from a script; it runs as COMMAND:",
+            "Read the whole text of an event; a script that runs as COMMAND does this",
             "transit-agent call read_message \"{\\\"id\\\":\\\"$TRANSIT_ID\\\"}\"",
         ),
         (
-            "Watch what comes for agent bob, taking each envelope as handled once it is printed:",
+            "Watch what comes for agent bob, taking each envelope as handled once it is printed",
             "transit-agent listen --name bob --auto-ack",
         ),
     ],

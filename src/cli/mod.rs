@@ -11,6 +11,7 @@ pub mod secret;
 pub mod send;
 pub mod sign;
 mod stored;
+pub mod transitd;
 pub mod worker;
 
 use std::process::ExitCode;
@@ -58,15 +59,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![agent::tool(), send::tool(), sign::tool(), worker::tool()]
-}
-
-/// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
-/// own, so what makes it from a [`Tool`] takes them off again.
-pub fn with_examples(command: clap::Command, page: &Page) -> clap::Command {
-    let examples: Vec<String> =
-        page.examples.iter().map(|(what, how)| format!("  {what}\n    {how}")).collect();
-    command.after_long_help(format!("Examples:\n{}", examples.join("\n\n")))
+    vec![agent::tool(), send::tool(), sign::tool(), transitd::tool(), worker::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.

@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser};
 use self::dest::Dest;
 use super::output::{Exit, Failure, Out};
 use super::secret::SecretArgs;
-use super::{Common, Page, Tool, control, duration, with_examples};
+use super::{Common, Page, Tool, control, duration};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
 use crate::net::service;
@@ -47,10 +47,18 @@ pub struct Args {
     /// The body itself.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     message: Option<String>,
-    #[command(flatten)]
-    event: EventArgs,
+    /// Say what became of the entry ID of the spool, and send nothing.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["dest", "body", "message"])]
+    status: Option<String>,
+    /// Print outcomes as lines of JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     secret: SecretArgs,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    event: EventArgs,
     #[command(flatten)]
     delivery: DeliveryArgs,
     /// The agent of this host that a message is from, when this is not run inside one.
@@ -59,14 +67,6 @@ pub struct Args {
     /// The id of the message that a message answers.
     #[arg(long, value_name = "ID", help_heading = "Messages")]
     reply_to: Option<String>,
-    /// Say what became of the entry ID of the spool, and send nothing.
-    #[arg(long, value_name = "ID", conflicts_with_all = ["dest", "body", "message"])]
-    status: Option<String>,
-    /// Print outcomes as lines of JSON.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// The fields of an event.
@@ -175,7 +175,7 @@ fn status(id: &str, json: bool) -> Result<Exit, Failure> {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {

@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::output::{self, Exit, Failure, Out};
 use super::secret::SecretArgs;
-use super::{Common, Page, Tool, duration, with_examples};
+use super::{Common, Page, Tool, duration};
 use crate::clock::Wall;
 use crate::proto::ingest::Signer;
 
@@ -152,7 +152,7 @@ fn parse_time(text: &str) -> Result<Wall, String> {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {

@@ -101,6 +101,15 @@ pub enum Settled {
     },
 }
 
+/// What came of an attempt, when the spool could not take it.
+#[derive(Debug)]
+pub struct Unrecorded {
+    /// What it came to.
+    pub verdict: Verdict,
+    /// Why that could not be recorded.
+    pub error: StoreError,
+}
+
 /// A secret that cannot be read now.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -182,14 +191,14 @@ impl Poster {
     /// entry's, for a caller that has it already; otherwise it is read from where the entry says.
     ///
     /// # Errors
-    /// When the result cannot be recorded; it is told beside the reason, so that it can be recorded later.
+    /// When the result cannot be recorded; it stands beside the reason, so that it can be recorded later.
     pub fn attempt(
         &self,
         spool: &mut Spool,
         entry: &Entry,
         secret: Option<&Secret>,
         clock: &dyn Clock,
-    ) -> Result<Settled, (Verdict, StoreError)> {
+    ) -> Result<Settled, Box<Unrecorded>> {
         let read;
         let verdict = match secret {
             Some(secret) => self.post(&entry.dest, &entry.body, secret, clock.wall()),
@@ -201,7 +210,7 @@ impl Poster {
                 }
             }
         };
-        record(spool, entry, &verdict, clock.wall()).map_err(|err| (verdict, err))
+        record(spool, entry, &verdict, clock.wall()).map_err(|error| Box::new(Unrecorded { verdict, error }))
     }
 }
 
@@ -344,9 +353,9 @@ impl Flusher {
             let Some(entry) = claimed.into_iter().next() else { break };
             match self.poster.attempt(spool, &entry, None, clock) {
                 Ok(settled) => flushed.count(&entry.id, settled),
-                Err((verdict, err)) => {
-                    self.unrecorded.push((entry, verdict));
-                    return Err(err);
+                Err(unrecorded) => {
+                    self.unrecorded.push((entry, unrecorded.verdict));
+                    return Err(unrecorded.error);
                 }
             }
         }

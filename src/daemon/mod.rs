@@ -1,2 +1,245 @@
 //! The role of a host: `transitd`.
+//!
+//! A message comes down from the Worker through [`uplink`] into the inbox, from there through [`dispatch`] into a
+//! session on [`agents`]' socket, and its answer goes back up the same way as a row. A message of this host's
+//! agents comes in through [`control`] and goes out through the outbox.
+
+mod accept;
+mod agents;
+mod control;
+mod dispatch;
+pub mod enroll;
 pub mod events;
+mod flush;
+mod host;
+mod peer;
+mod registry;
+mod uplink;
+mod wire_log;
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use self::host::Host;
+use self::wire_log::WireLog;
+use crate::addr;
+use crate::net::service::{self, Shutdown};
+use crate::net::unix::{AGENT_SOCK, Bound, SocketError, TRANSIT_SOCK};
+use crate::net::wake::Wake;
+use crate::store::config::{Config, Paths};
+use crate::store::spool::Spool;
+use crate::store::{StoreError, files};
+
+pub use self::uplink::EnrolmentError;
+
+/// How often history that has outlived its use is looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(3600);
+/// Events that are tried at the same time.
+const FLUSHERS: u32 = 4;
+/// The name of a host that neither its operator nor its system has named.
+const NAMELESS: &str = "localhost";
+
+/// What a daemon is run with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where its files are.
+    pub paths: Paths,
+    /// Where to write every frame of transit-wire/1 down, if anywhere.
+    pub wire_log: Option<PathBuf>,
+}
+
+/// A daemon that serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// The socket for commands.
+    pub transit_sock: PathBuf,
+    /// The socket for harness adapters.
+    pub agent_sock: PathBuf,
+}
+
+/// Why a daemon does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Another one serves this data directory.
+    #[error("transitd is running already, as process {pid}")]
+    Running {
+        /// Its pid; 0 when it has not said so yet.
+        pid: u32,
+    },
+    /// The configuration or the token makes no sense.
+    #[error(transparent)]
+    Enrolment(#[from] EnrolmentError),
+    /// A file or the spool cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A socket cannot be bound.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The system gives no descriptor or thread.
+    #[error("could not {doing}: {source}")]
+    System {
+        /// What was attempted.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Runs the daemon until `stop` is triggered.
+///
+/// # Errors
+/// When it cannot start. Once `ready` was called, it ends only by `stop`.
+pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
+    let Settings { paths, wire_log } = settings;
+    let system = |doing| move |source| DaemonError::System { doing, source };
+    files::private_dir(&paths.data)?;
+    let lock = Lock::take(&paths.daemon_lock())?;
+    uplink::Enrolment::load(&paths)?;
+    let name = Config::load(&paths.config)?.host.unwrap_or_else(system_name);
+    let wire_log = wire_log
+        .map(|path| WireLog::open(&path).map_err(|err| StoreError::io("open", &path, err)))
+        .transpose()?;
+    let mut spool = Spool::open(&paths.data)?;
+    let transit_sock = Bound::bind(&paths, TRANSIT_SOCK)?;
+    let agent_sock = Bound::bind(&paths, AGENT_SOCK)?;
+    let told =
+        Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
+    let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
+    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log));
+
+    let uplink_stop = Shutdown::new();
+    uplink_stop.on_trigger(move || uplink_wake.wake());
+    let uplink = {
+        let (host, stop) = (Arc::clone(&host), uplink_stop.clone());
+        spawn("uplink", move || uplink::run(&host, &stop))?
+    };
+    let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
+    let control = serve(&host, transit_sock, "control", "call", control::serve)?;
+
+    for n in 1..=FLUSHERS {
+        // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
+        let host = Arc::clone(&host);
+        spawn(&format!("flush-{n}"), move || flush::run(&host))?;
+    }
+
+    tracing::info!(pid = std::process::id(), "transitd is ready");
+    ready(&told);
+    service::notify_ready();
+    loop {
+        if let Err(err) = spool.forget(host.wall()) {
+            tracing::error!("could not forget old history: {err}");
+        }
+        if stop.wait(Some(HOUSEKEEPING)) {
+            break;
+        }
+    }
+
+    tracing::info!("transitd is stopping");
+    service::notify_stopping();
+    host.let_go();
+    // Sessions first: what they have not answered is given back, and the Worker still hears of it.
+    join(agents);
+    join(control);
+    uplink_stop.trigger();
+    join(uplink);
+    drop(lock);
+    Ok(())
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DaemonError> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map_err(|source| DaemonError::System { doing: "start a thread", source })
+}
+
+/// Accepts on a socket; the thread ends, and takes the socket away, when the daemon stops.
+fn serve(
+    host: &Arc<Host>,
+    bound: Bound,
+    name: &str,
+    connection: &'static str,
+    serve: fn(&Arc<Host>, std::os::unix::net::UnixStream, crate::net::unix::Peer, Wake),
+) -> Result<JoinHandle<()>, DaemonError> {
+    let wake = Wake::new().map_err(|source| DaemonError::System { doing: "make a pipe", source })?;
+    let waker = wake.clone();
+    host.stop.on_trigger(move || waker.wake());
+    let host = Arc::clone(host);
+    spawn(name, move || accept::accept(&host, &bound, &wake, connection, serve))
+}
+
+fn join(thread: JoinHandle<()>) {
+    let name = thread.thread().name().unwrap_or_default().to_owned();
+    if thread.join().is_err() {
+        tracing::error!(name, "a thread has panicked");
+    }
+}
+
+/// A name for a host that is not enrolled: the system's, as far as it is one.
+fn system_name() -> addr::Host {
+    let node = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    let first = node.split('.').next().unwrap_or_default();
+    first.parse().unwrap_or_else(|_| NAMELESS.parse().expect("it is a host's name"))
+}
+
+/// The lock of a data directory. It is the kernel's, so that it goes with the process however that ends.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn take(path: &Path) -> Result<Self, DaemonError> {
+        let failed = |err| StoreError::io("lock", path, err);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(path).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                // Whoever has the lock writes its pid right after taking it.
+                let _ = file.read_to_string(&mut pid);
+                return Err(DaemonError::Running { pid: pid.trim().parse().unwrap_or(0) });
+            }
+            Err(err) => return Err(failed(err.into()).into()),
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The file stays, so that everybody locks the same one; empty, it names nobody.
+        let _ = self.0.set_len(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_is_told_who_has_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("daemon.lock");
+        let first = Lock::take(&path).unwrap();
+        match Lock::take(&path) {
+            Err(DaemonError::Running { pid }) => assert_eq!(pid, std::process::id()),
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        Lock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn every_system_has_a_name() {
+        assert!(!system_name().as_str().is_empty());
+    }
+}

@@ -5,24 +5,10 @@
 
 use std::fs;
 
+use crate::store::process::Process;
+
 /// Most processes between a caller and its session, the caller included.
 const MOST_HOPS: usize = 16;
-
-/// One process, told apart from later ones of the same pid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Process {
-    /// Its pid.
-    pub pid: u32,
-    /// When it started, in clock ticks since the machine did.
-    pub started: u64,
-}
-
-impl Process {
-    /// The process that has this pid now; `None` when there is none that can be seen.
-    pub fn of(pid: u32) -> Option<Self> {
-        Some(stat(pid)?.process)
-    }
-}
 
 struct Stat {
     process: Process,
@@ -37,12 +23,12 @@ fn stat(pid: u32) -> Option<Stat> {
 fn parse(pid: u32, text: &str) -> Option<Stat> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
-    let started = fields.nth(17)?.parse().ok()?;
-    Some(Stat { process: Process { pid, started }, parent })
+    let start_time = fields.nth(17)?.parse().ok()?;
+    Some(Stat { process: Process { pid, start_time }, parent })
 }
 
 /// The process and its ancestors, the nearest first.
-pub fn lineage(pid: u32) -> Vec<Process> {
+pub(super) fn lineage(pid: u32) -> Vec<Process> {
     walk(pid, stat)
 }
 
@@ -51,7 +37,7 @@ fn walk(pid: u32, stat: impl Fn(u32) -> Option<Stat>) -> Vec<Process> {
     let mut next = pid;
     while next != 0 && line.len() < MOST_HOPS {
         let Some(Stat { process, parent }) = stat(next) else { break };
-        if line.last().is_some_and(|child| process.started > child.started) {
+        if line.last().is_some_and(|child| process.start_time > child.start_time) {
             break;
         }
         line.push(process);
@@ -66,8 +52,8 @@ mod tests {
 
     fn tree(of: &[(u32, u32, u64)]) -> impl Fn(u32) -> Option<Stat> + '_ {
         move |pid| {
-            let &(pid, parent, started) = of.iter().find(|process| process.0 == pid)?;
-            Some(Stat { process: Process { pid, started }, parent })
+            let &(pid, parent, start_time) = of.iter().find(|process| process.0 == pid)?;
+            Some(Stat { process: Process { pid, start_time }, parent })
         }
     }
 
@@ -91,10 +77,10 @@ mod tests {
     fn a_program_may_have_any_name() {
         let rest = "S 41 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 7777 1 1";
         let stat = parse(42, &format!("42 (a) S 1 (b)) {rest}")).unwrap();
-        assert_eq!((stat.process.started, stat.parent), (7777, 41));
+        assert_eq!((stat.process.start_time, stat.parent), (7777, 41));
         assert!(parse(42, "42 (short) S 1").is_none());
         let own = lineage(std::process::id());
-        assert_eq!(own[0], Process::of(std::process::id()).unwrap());
+        assert_eq!(own[0], Process::current());
         assert!(own.len() > 1);
     }
 }

@@ -76,9 +76,12 @@ pub enum FetchError {
     /// No connection stands; nothing was sent.
     #[error("could not connect: {0}")]
     Connect(String),
-    /// The request may have been received; what came back is no answer.
+    /// The request may have been received; nothing came back, or not in time.
     #[error("no answer: {0}")]
     NoAnswer(String),
+    /// What came back is no HTTP.
+    #[error("the answer makes no sense: {0}")]
+    Garbage(String),
 }
 
 /// Keeps connections between requests. Clones share them.
@@ -230,6 +233,6 @@ fn explain(err: ureq::Error, url: &Url) -> FetchError {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::NoAnswer(err.to_string()),
             _ => FetchError::Connect(err.to_string()),
         },
-        other => FetchError::NoAnswer(other.to_string()),
+        other => FetchError::Garbage(other.to_string()),
     }
 }

@@ -5,7 +5,13 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod daemon;
 mod docs;
 mod floors;
+mod machines;
+mod send;
+mod sign;
+mod sim;
 mod support;
+mod worker;
 mod worker_admin;

@@ -8,7 +8,7 @@ use super::{Args, EventArgs, NAME, body};
 use crate::cli::control;
 use crate::cli::output::{self, Exit, Failure, Out};
 use crate::cli::secret::{DEFAULT_VARIABLE, SecretArgs};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Wall};
 use crate::daemon::events::{Poster, Settled, Verdict, signed_headers};
 use crate::id::{self, IdKind};
 use crate::limits;
@@ -16,7 +16,7 @@ use crate::proto::ingest::{Event, RuleError, parse_event};
 use crate::secret::Secret;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
-use crate::store::spool::outbox::{EntryKind, NewEntry, SecretRef};
+use crate::store::spool::outbox::{Added, Entry, EntryKind, NewEntry, SecretRef};
 
 /// `KEY=VALUE`.
 pub(super) fn parse_meta(text: &str) -> Result<(String, String), String> {
@@ -161,35 +161,46 @@ impl Sender {
         };
         let failed = |err| Failure::store("keep the event", &err);
         let now = self.clock.wall();
+        // Two fresh ids that are the same are a rare thing, and then the second one is made anew.
         loop {
             let id = IdKind::Event.fresh();
             let report = Report::event(&id, dest, event_key);
-            let entry = NewEntry {
-                id: &id,
-                kind: EntryKind::Event,
-                dest,
-                from: None,
-                reply_to: None,
-                event_key: Some(event_key),
-                body,
-                secret: Some(&self.reference),
-            };
-            // Two fresh ids that are the same are a rare thing, and then the second one is made anew.
-            let Some(entry) = spool.outbox().add_claimed(&entry, Process::current(), now).map_err(failed)?
-            else {
-                continue;
-            };
+            let entry = self.entry(&id, event_key, body);
             if !self.tries {
-                spool.outbox().release(&id, Process::current()).map_err(failed)?;
+                match spool.outbox().add(&entry, now).map_err(failed)? {
+                    Added::Known(_) => continue,
+                    Added::New => {}
+                }
                 return Ok(Ended::well(Report { next_attempt_at: Some(now.to_string()), ..report }));
             }
-            return Ok(match self.poster.attempt(spool, &entry, Some(&self.secret), &self.clock) {
-                Ok(settled) => Ended::settled(report, settled),
-                Err((verdict, err)) => {
-                    output::warn(NAME, format_args!("the outcome could not be noted in the spool: {err}"));
-                    Ended::settled(report, as_if_noted(verdict, now))
-                }
-            });
+            let claimed = spool.outbox().add_claimed(&entry, Process::current(), now).map_err(failed)?;
+            if let Some(claimed) = claimed {
+                return Ok(self.attempt(spool, &claimed, report));
+            }
+        }
+    }
+
+    fn entry<'a>(&'a self, id: &'a str, event_key: &'a str, body: &'a [u8]) -> NewEntry<'a> {
+        NewEntry {
+            id,
+            kind: EntryKind::Event,
+            dest: self.target.url.as_str(),
+            from: None,
+            reply_to: None,
+            event_key: Some(event_key),
+            body,
+            secret: Some(&self.reference),
+        }
+    }
+
+    fn attempt(&self, spool: &mut Spool, entry: &Entry, report: Report) -> Ended {
+        match self.poster.attempt(spool, entry, Some(&self.secret), &self.clock) {
+            Ok(settled) => Ended::settled(report, settled),
+            Err(unrecorded) => {
+                let what = format!("the outcome could not be noted in the spool: {}", unrecorded.error);
+                output::warn(NAME, what);
+                Ended::settled(report, as_if_noted(unrecorded.verdict, self.clock.wall()))
+            }
         }
     }
 
@@ -227,7 +238,7 @@ impl Sender {
 
 /// What the entry will be once the spool can be written again: what was not noted as sent is sent again, under the
 /// same key, when this process has ended.
-fn as_if_noted(verdict: Verdict, now: crate::clock::Wall) -> Settled {
+fn as_if_noted(verdict: Verdict, now: Wall) -> Settled {
     match verdict {
         Verdict::Done(outcome) => Settled::Sent(outcome),
         Verdict::Refused { kind, why } => Settled::Dead { kind: Some(kind), why },

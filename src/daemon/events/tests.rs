@@ -1,1 +1,153 @@
+//! The table of answers, and a spool that is flushed against a server of one answer a connection.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::store::spool::outbox::{NewEntry, State};
+
+fn answer(status: u16, body: &str) -> Answer {
+    Answer { status, retry_after: None, body: body.as_bytes().to_vec(), is_cut: false }
+}
+
+fn judged(answer: Answer) -> Verdict {
+    judge(&Ok(answer), Wall(0))
+}
+
+#[test]
+fn a_2xx_is_final_whatever_follows_it() {
+    for (status, body, outcome) in [
+        (202, r#"{"status":"queued","event_id":"evt_1"}"#, Outcome::Queued),
+        (202, "", Outcome::Queued),
+        (200, r#"{"status":"duplicate"}"#, Outcome::Duplicate),
+        (200, "", Outcome::Duplicate),
+        (200, r#"{"status":"queued"}"#, Outcome::Queued),
+        (204, "<html>", Outcome::Queued),
+    ] {
+        let cut = Answer { is_cut: true, ..answer(status, body) };
+        assert_eq!(judged(cut), Verdict::Done(outcome), "{status} {body}");
+        assert_eq!(judged(answer(status, body)), Verdict::Done(outcome), "{status} {body}");
+    }
+}
+
+#[test]
+fn a_refusal_is_permanent_or_passing_by_its_status() {
+    let kind = |status| match judged(answer(status, "")) {
+        Verdict::Refused { kind, .. } => Some(kind),
+        Verdict::Later { wait: None, .. } => None,
+        other => panic!("{other:?}"),
+    };
+    for status in [400, 402, 405, 409, 413, 415, 422, 431] {
+        assert_eq!(kind(status), Some(Refusal::Rule), "{status}");
+    }
+    for (status, expected) in
+        [(401, Refusal::Denied), (403, Refusal::Denied), (404, Refusal::NoSource), (410, Refusal::NoSource)]
+    {
+        assert_eq!(kind(status), Some(expected), "{status}");
+    }
+    for status in [300, 301, 302, 304, 307, 308, 408, 425, 429, 500, 502, 503, 504, 599, 600, 999] {
+        assert_eq!(kind(status), None, "{status}");
+    }
+    let cut = Answer { is_cut: true, ..answer(400, "") };
+    assert!(matches!(judged(cut), Verdict::Later { .. }), "a cut answer is no answer");
+}
+
+#[test]
+fn the_other_side_names_the_rule_and_the_wait() {
+    let why = |verdict| match verdict {
+        Verdict::Refused { why, .. } | Verdict::Later { why, .. } => why,
+        Verdict::Done(_) => panic!("done"),
+    };
+    let body = r#"{"error":"is missing","field":"content"}"#;
+    assert_eq!(why(judged(answer(400, body))), "the answer was 400: content: is missing");
+    let body = r#"{"error":"content is missing","field":"content"}"#;
+    assert_eq!(why(judged(answer(400, body))), "the answer was 400: content is missing");
+    assert_eq!(why(judged(answer(500, "{\"error\":7}"))), "the answer was 500");
+    assert!(why(judged(answer(400, &format!(r#"{{"error":"{}"}}"#, "x".repeat(9000))))).len() < 400);
+    let asked = |value: &str| {
+        let busy = Answer { retry_after: Some(value.to_owned()), ..answer(429, "") };
+        match judged(busy) {
+            Verdict::Later { wait, .. } => wait.map(|wait| wait.as_secs()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([asked("120"), asked("999999"), asked("soon")], [Some(120), Some(3600), None]);
+}
+
+/// A server that gives one raw answer to each connection, the last one for ever.
+fn serve(answers: &'static [&'static str]) -> (String, &'static AtomicUsize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dest = format!("http://{}/ingest/ci", listener.local_addr().unwrap());
+    let served: &'static AtomicUsize = Box::leak(Box::default());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let n = served.fetch_add(1, Ordering::SeqCst);
+            let mut request = Vec::new();
+            let mut bytes = [0; 4096];
+            while !request.ends_with(b"{}") {
+                match stream.read(&mut bytes) {
+                    Ok(read) if read > 0 => request.extend_from_slice(&bytes[..read]),
+                    _ => break,
+                }
+            }
+            let _ = stream.write_all(answers[n.min(answers.len() - 1)].as_bytes());
+        }
+    });
+    (dest, served)
+}
+
+fn add(spool: &mut Spool, id: &str, dest: &str, secret: &Path, now: Wall) {
+    let secret = SecretRef::File(secret.to_owned());
+    let entry = NewEntry {
+        id,
+        kind: EntryKind::Event,
+        dest,
+        from: None,
+        reply_to: None,
+        event_key: Some("k"),
+        body: b"{}",
+        secret: Some(&secret),
+    };
+    spool.outbox().add(&entry, now).unwrap();
+}
+
+#[test]
+fn what_is_due_is_tried_once_a_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, missing) = (dir.path().join("secret"), dir.path().join("missing"));
+    std::fs::write(&secret, "s3cret\n").unwrap();
+    let (dest, served) = serve(&[
+        "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "garbage\r\n\r\n",
+    ]);
+    let clock = SystemClock::new();
+    let now = clock.wall();
+    let mut spool = Spool::open(dir.path()).unwrap();
+    for id in ["a", "b", "c", "d"] {
+        add(&mut spool, id, &dest, &secret, now);
+    }
+    add(&mut spool, "e", &dest, &missing, now);
+    let old = Wall(now.0 - 4 * 86_400_000);
+    add(&mut spool, "z", "http://127.0.0.1:1/ingest/ci", &secret, old);
+    let mut flusher = Flusher::new(Poster::new(Duration::from_secs(20)));
+    let flushed = flusher.flush_due(&mut spool, &clock, &|| true).unwrap();
+    assert_eq!((flushed.sent, flushed.waiting, flushed.dead.len()), (1, 3, 2), "{flushed:?}");
+    assert_eq!(served.load(Ordering::SeqCst), 4);
+    let entry = |spool: &mut Spool, id| spool.outbox().get(id, clock.wall()).unwrap().unwrap();
+    assert_eq!(entry(&mut spool, "a").outcome.as_deref(), Some("queued"));
+    let (b, d) = (entry(&mut spool, "b"), entry(&mut spool, "d"));
+    assert!(b.next_attempt_at < d.next_attempt_at, "the other side asked for less than the backoff");
+    assert_eq!((b.state, b.attempts, d.state), (State::Pending, 1, State::Pending));
+    assert_eq!(entry(&mut spool, "c").state, State::Dead);
+    let e = entry(&mut spool, "e");
+    assert!(e.state == State::Pending && e.error.unwrap().contains("missing"));
+    assert!(entry(&mut spool, "z").error.unwrap().starts_with("given up after 3 days: "));
+    std::fs::write(&missing, "s3cret").unwrap();
+    assert_eq!(flusher.flush_due(&mut spool, &clock, &|| false).unwrap(), Flushed::default());
+}

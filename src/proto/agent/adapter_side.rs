@@ -10,7 +10,7 @@ use crate::proto::{Decoded, Input, Output};
 /// What an adapter learns from its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterEvent {
-    /// The session has its place.
+    /// The session has its place; once more when its name changes.
     Registered {
         /// The agent's name.
         agent: String,
@@ -120,11 +120,10 @@ impl AdapterSide {
     fn frame(&mut self, frame: HostFrame) {
         match frame {
             HostFrame::Registered { agent, address, generation, capability } => {
-                if self.capability.replace(capability).is_none() {
-                    self.out.event(AdapterEvent::Registered { agent, address, generation });
-                    for frame in std::mem::take(&mut self.held) {
-                        self.say(frame);
-                    }
+                self.capability = Some(capability);
+                self.out.event(AdapterEvent::Registered { agent, address, generation });
+                for frame in std::mem::take(&mut self.held) {
+                    self.say(frame);
                 }
             }
             HostFrame::RegisterErr { code, error } => {

@@ -119,7 +119,8 @@ impl DaemonSide {
         self.out.poll(next)
     }
 
-    /// Takes the registration. `capability` is what every later frame of this adapter must carry.
+    /// Takes the registration. `capability` is what every later frame of this adapter must carry. Said once more, it
+    /// tells the adapter its new name.
     pub fn registered(&mut self, agent: &str, address: &str, generation: u64, capability: String, now: Mono) {
         let frame = HostFrame::Registered {
             agent: agent.to_owned(),

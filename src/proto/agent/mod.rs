@@ -4,6 +4,15 @@
 //! against the kernel by the daemon. Every later frame of the adapter carries the capability that `registered`
 //! gave it; a frame with a wrong one is ignored. [`DaemonSide`] and [`AdapterSide`] are the two ends of one
 //! connection.
+//!
+//! ```text
+//! adapter                           daemon
+//! connected ── register ──────────► accepted          10 s for it; its pid must be the socket's peer
+//!           ◄─ registered ───────── registered        or register_err, and a close
+//!           ◄─ deliver ────────────                   30 s for an answer, from the last status or pong
+//!           ── deliver_ack ───────►                   once it is durably visible; late is good too
+//!           ◄─ ping every 15 s ────                   pong is welcome, not required
+//! ```
 
 mod adapter_side;
 mod daemon_side;

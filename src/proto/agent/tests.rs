@@ -273,6 +273,12 @@ fn an_adapter_registers_and_then_every_frame_carries_its_capability() {
         drain(|| side.poll()).writes,
         [nak("tx_1", Some("no_screen"), true).encode(), status.encode()]
     );
+    let renamed = told(&mut side, &frame, 2);
+    assert_eq!(
+        (renamed.events.len(), renamed.writes.len()),
+        (1, 0),
+        "a new name is news, what was said is not"
+    );
     assert_eq!(told(&mut side, &HostFrame::Ping, 2).writes, [pong().encode()]);
     let deliver = HostFrame::Deliver { id: "tx_1".into(), envelope: "e".into() };
     let (id, envelope) = ("tx_1".into(), "e".into());

@@ -4,6 +4,48 @@
 //! long. Unknown `t` values and unknown fields are ignored; a known `t` with a missing or wrongly typed field is
 //! malformed. [`DaemonEnd`] and [`WorkerEnd`] hold the order of frames, the heartbeat, the limits and the close
 //! codes of one connection; neither remembers anything beyond it.
+//!
+//! ```text
+//! daemon                            Worker
+//! dialled ──── hello ─────────────► upgraded          10 s for the hello
+//!         ◄─── hello_ok ─────────── ready             or hello_err, and a close
+//! ready   ──── roster, send, … ───► 50 frames a second, 100 at once
+//!         ◄─── deliver, send_ack, …
+//!         ──── pong every 30 s ───►
+//!         ◄─── ping ───────────────                   90 s of silence: either closes
+//! ```
+//!
+//! The two ends, without anything between them:
+//!
+//! ```
+//! use transit::clock::Mono;
+//! use transit::proto::wire::{DaemonConfig, DaemonEnd, DaemonEvent, WorkerConfig, WorkerEnd};
+//! use transit::proto::{Input, Output};
+//!
+//! let now = Mono::default();
+//! let config = DaemonConfig { host: "titan".into(), daemon_ver: "1".into() };
+//! let mut daemon = DaemonEnd::new(config, now);
+//! let config = WorkerConfig { host: "titan".into(), host_id: "hst_001122334455".into(), org: "default".into() };
+//! let mut worker = WorkerEnd::new(config, now);
+//!
+//! worker.deliver("tx_001122334455", "jess", "<transit …>".into());
+//! while let Some(output) = daemon.poll() {
+//!     if let Output::Write(frame) = output {
+//!         worker.handle(Input::Text(&frame), now);
+//!     }
+//! }
+//! while let Some(output) = worker.poll() {
+//!     if let Output::Write(frame) = output {
+//!         daemon.handle(Input::Text(&frame), now);
+//!     }
+//! }
+//! let events: Vec<_> =
+//!     std::iter::from_fn(|| daemon.poll()).filter(|output| matches!(output, Output::Event(_))).collect();
+//! assert!(matches!(
+//!     &events[..],
+//!     [Output::Event(DaemonEvent::Ready { .. }), Output::Event(DaemonEvent::Deliver { agent, .. })] if agent == "jess"
+//! ));
+//! ```
 
 mod daemon_end;
 mod frames;

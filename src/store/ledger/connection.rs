@@ -96,6 +96,10 @@ fn prepare(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |err| StoreError::sql(path, err);
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    // The engine opens what it may not write for reading only, and says so at the first change.
+    if connection.is_readonly("main").map_err(failed)? {
+        return Err(StoreError::ReadOnly { path: path.to_owned() });
+    }
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     let wait = |tried: i32| {
         std::thread::sleep(Duration::from_millis(1));

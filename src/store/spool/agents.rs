@@ -100,29 +100,23 @@ impl Spool {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn knows_agent(&mut self, name: &str) -> Result<bool, StoreError> {
-        self.read(|conn| {
-            conn.prepare_cached("SELECT 1 FROM agents WHERE name = ?1")?.exists([name])
-        })
+    pub fn knows_agent(&self, name: &str) -> Result<bool, StoreError> {
+        self.read(|conn| conn.prepare_cached("SELECT 1 FROM agents WHERE name = ?1")?.exists([name]))
     }
 }
 
 fn find(tx: &Transaction<'_>, who: &Identity) -> rusqlite::Result<Option<Place>> {
-    tx.prepare_cached(
-        "SELECT name, named_by, generation FROM agents WHERE harness = ?1 AND session_id = ?2",
-    )?
-    .query_row((who.harness.as_str(), &who.session_id), |row| {
-        let is_auto = row.get_ref(1)?.as_str()? == "auto";
-        Ok(Place { name: parsed(row, 0)?, is_auto, generation: row.get(2)? })
-    })
-    .optional()
+    tx.prepare_cached("SELECT name, named_by, generation FROM agents WHERE harness = ?1 AND session_id = ?2")?
+        .query_row((who.harness.as_str(), &who.session_id), |row| {
+            let is_auto = row.get_ref(1)?.as_str()? == "auto";
+            Ok(Place { name: parsed(row, 0)?, is_auto, generation: row.get(2).map(i64::cast_unsigned)? })
+        })
+        .optional()
 }
 
 fn holder(tx: &Transaction<'_>, name: &Name) -> rusqlite::Result<Option<Identity>> {
     tx.prepare_cached("SELECT harness, session_id FROM agents WHERE name = ?1")?
-        .query_row([name.as_str()], |row| {
-            Ok(Identity { harness: parsed(row, 0)?, session_id: row.get(1)? })
-        })
+        .query_row([name.as_str()], |row| Ok(Identity { harness: parsed(row, 0)?, session_id: row.get(1)? }))
         .optional()
 }
 
@@ -147,7 +141,7 @@ fn put(tx: &Transaction<'_>, who: &Identity, place: &Place, now: Wall) -> rusqli
             &who.session_id,
             place.name.as_str(),
             named_by,
-            place.generation,
+            place.generation.cast_signed(),
             now.0,
         ),
     )
@@ -199,9 +193,6 @@ mod tests {
         let mut spool = Spool::open(dir.path()).unwrap();
         let only = || name("only");
         spool.remember(&who("1"), None, |_| false, only, Wall(0)).unwrap();
-        assert!(matches!(
-            spool.remember(&who("2"), None, |_| false, only, Wall(0)),
-            Err(PlaceError::NoName)
-        ));
+        assert!(matches!(spool.remember(&who("2"), None, |_| false, only, Wall(0)), Err(PlaceError::NoName)));
     }
 }

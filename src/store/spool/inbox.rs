@@ -102,7 +102,7 @@ impl Spool {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn due(&mut self, agent: &str, now: Wall, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+    pub fn due(&self, agent: &str, now: Wall, limit: u32) -> Result<Vec<Delivery>, StoreError> {
         self.read(|conn| {
             conn.prepare_cached(
                 "SELECT id, agent, envelope, redelivery FROM inbox
@@ -117,7 +117,7 @@ impl Spool {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn next_inbox_due(&mut self, agent: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
+    pub fn next_inbox_due(&self, agent: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
         self.read(|conn| {
             conn.prepare_cached(
                 "SELECT min(due_at) FROM inbox
@@ -215,7 +215,7 @@ impl Spool {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn unanswered(&mut self, limit: usize) -> Result<Vec<Answer>, StoreError> {
+    pub fn unanswered(&self, limit: u32) -> Result<Vec<Answer>, StoreError> {
         self.read(|conn| {
             conn.prepare_cached(
                 "SELECT seq, id, agent, answer, code, retryable FROM inbox
@@ -250,13 +250,13 @@ impl Spool {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn inbox_counts(&mut self) -> Result<InboxCounts, StoreError> {
+    pub fn inbox_counts(&self) -> Result<InboxCounts, StoreError> {
         self.read(|conn| {
             conn.query_row(
                 "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting'),
                         (SELECT count(*) FROM inbox WHERE answer IS NOT NULL)",
                 [],
-                |row| Ok(InboxCounts { waiting: row.get(0)?, answers: row.get(1)? }),
+                |row| Ok(InboxCounts { waiting: count(row, 0)?, answers: count(row, 1)? }),
             )
         })
     }
@@ -274,6 +274,10 @@ impl Spool {
             )
         })
     }
+}
+
+fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get(column).map(i64::cast_unsigned)
 }
 
 struct Known {

@@ -4,6 +4,8 @@
 //! lock, because the kernel serves that queue in order and SQLite's retries do not. A row is a promise once its
 //! transaction is committed: write-ahead log, `synchronous=FULL`.
 
+pub mod agents;
+pub mod inbox;
 pub mod outbox;
 
 use std::fs::{self, File};
@@ -24,7 +26,8 @@ const SPOOL_LOCK: &str = "spool.lock";
 
 /// Every schema step, oldest first. A database's `user_version` is the number of steps it has been through; a
 /// step that was released is never changed, only followed by another.
-const MIGRATIONS: &[&str] = &[include_str!("../sql/spool_0001_outbox.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../sql/spool_0001_outbox.sql"), include_str!("../sql/spool_0002_inbox.sql")];
 
 /// The newest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;

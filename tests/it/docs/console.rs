@@ -15,7 +15,8 @@ pub(super) fn blocks(markdown: &str) -> Vec<Block> {
     let mut lines = markdown.lines().enumerate();
     while let Some((at, line)) = lines.next() {
         let Some(info) = line.strip_prefix("```console") else { continue };
-        let inside: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+        let inside: Vec<&str> =
+            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
         blocks.push(Block { line: at + 1, runs: info.trim() == "run", steps: steps(&inside) });
     }
     blocks
@@ -112,9 +113,13 @@ fn words(line: &str) -> Vec<Word> {
 
 #[test]
 fn blocks_and_commands_are_read() {
-    let text = "a\n```console run\n$ one \\\n  two\nout\n$ three\n```\n```sh\n$ no\n```\n```console\n$ four\n```\n";
+    let text =
+        "a\n```console run\n$ one \\\n  two\nout\n$ three\n```\n```sh\n$ no\n```\n```console\n$ four\n```\n";
     let found = blocks(text);
-    assert_eq!(found.iter().map(|block| (block.line, block.runs)).collect::<Vec<_>>(), [(2, true), (11, false)]);
+    assert_eq!(
+        found.iter().map(|block| (block.line, block.runs)).collect::<Vec<_>>(),
+        [(2, true), (11, false)]
+    );
     assert_eq!(found[0].steps[0], ("one \\\n  two".to_owned(), "out\n".to_owned()));
     assert_eq!(found[0].steps[1], ("three".to_owned(), String::new()));
     let line = "A=1 x 'a b' \"c|d\" -H @- < f | y --z=$(q r) >out 2>&1; w \\\n v # gone";

@@ -33,7 +33,13 @@ pub(super) fn page(tool: &Tool) -> String {
     commands(&command).to_writer(&mut page).unwrap();
     man.render_options_section(&mut page).unwrap();
     sections(&tool.page).to_writer(&mut page).unwrap();
-    String::from_utf8(page).unwrap()
+    ascii(&String::from_utf8(page).unwrap())
+}
+
+/// Every other character as the escape that all formatters understand, whatever encoding they expect.
+fn ascii(page: &str) -> String {
+    let escape = |c: char| if c.is_ascii() { c.to_string() } else { format!("\\[u{:04X}]", u32::from(c)) };
+    page.chars().map(escape).collect()
 }
 
 /// Every command below this one that does something, with its options.
@@ -45,7 +51,7 @@ fn commands(command: &Command) -> Roff {
     }
     for (path, leaf) in leaves {
         roff.control("SS", [path.as_str()]);
-        for line in leaf.get_long_about().or(leaf.get_about()).into_iter().flat_map(|about| lines(about)) {
+        for line in leaf.get_long_about().or(leaf.get_about()).into_iter().flat_map(lines) {
             roff.extend([line]);
         }
         for arg in leaf.get_arguments().filter(|arg| !arg.is_global_set() && !arg.is_hide_set()) {
@@ -72,7 +78,11 @@ fn lines(text: &impl ToString) -> Vec<Roff> {
     let text = text.to_string();
     let line = |line: &str| {
         let mut roff = Roff::new();
-        if line.trim().is_empty() { roff.control("PP", []) } else { roff.text([roman(line)]) };
+        if line.trim().is_empty() {
+            roff.control("PP", [])
+        } else {
+            roff.text([roman(line)])
+        };
         roff
     };
     text.lines().map(line).collect()
@@ -80,27 +90,28 @@ fn lines(text: &impl ToString) -> Vec<Roff> {
 
 fn argument(roff: &mut Roff, arg: &Arg) {
     let names = [arg.get_short().map(|c| format!("-{c}")), arg.get_long().map(|long| format!("--{long}"))];
-    let names: Vec<String> = names.into_iter().flatten().collect();
-    let mut header: Vec<Inline> = vec![bold(names.join(", "))];
-    if arg.get_num_args().is_some_and(|count| count.takes_values()) {
+    let names = names.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let mut header: Vec<Inline> = vec![bold(&names)];
+    let takes_values = arg.get_num_args().is_some_and(|count| count.takes_values());
+    if takes_values {
         let value = arg.get_value_names().unwrap_or_default().join(" ");
         header.push(italic(if names.is_empty() { value } else { format!(" {value}") }));
+        let default: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        if !default.is_empty() && !arg.is_hide_default_value_set() {
+            header.push(roman(format!(" [default: {}]", default.join(" "))));
+        }
     }
-    let default: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     roff.control("TP", []);
     roff.text(header);
     roff.text([roman(help)]);
     let values = arg.get_possible_values();
     let values: Vec<_> = values.iter().filter(|value| !value.is_hide_set()).map(|v| v.get_name()).collect();
-    if !values.is_empty() && arg.get_num_args().is_some_and(|count| count.takes_values()) {
-        roff.text([roman(format!("One of {}.", values.join(", ")))]);
-    }
-    if !default.is_empty() && !arg.is_hide_default_value_set() {
-        roff.text([roman(format!("Default: {}.", default.join(" ")))]);
+    if takes_values && !values.is_empty() {
+        roff.text([roman(format!("(one of {})", values.join(", ")))]);
     }
     if let Some(variable) = arg.get_env() {
-        roff.text([roman(format!("Also read from the environment: {}.", variable.to_string_lossy()))]);
+        roff.text([roman(format!("(also from the environment: {})", variable.to_string_lossy()))]);
     }
 }
 

@@ -21,8 +21,14 @@ impl Source {
         Self { path: path.into(), code, strings, lines: text.lines().count() }
     }
 
-    /// The part that is shipped: everything before the tests, which come last in a file.
+    /// The part that is shipped: everything before the tests, which come last in a file, and nothing of a file that
+    /// is a test module.
     pub(super) fn shipped(&self) -> &str {
+        if self.path.starts_with("src")
+            && (self.path.ends_with("tests.rs") || self.path.ends_with("testing.rs"))
+        {
+            return "";
+        }
         self.code.split("#[cfg(test)]").next().unwrap_or_default()
     }
 
@@ -183,4 +189,6 @@ fn comments_and_strings_are_told_from_code() {
     assert!([" x", " y", " c", "e;"].iter().all(|gone| !source.code.contains(gone)), "{}", source.code);
     assert_eq!((source.place(), source.depth()), ("proto", 2));
     assert_eq!(Source::new("src/addr.rs", "").place(), "addr");
+    let shipped = |path| Source::new(path, "a #[cfg(test)] b").shipped().to_owned();
+    assert_eq!(["src/a.rs", "src/a/tests.rs"].map(shipped), ["a ", ""]);
 }

@@ -1,0 +1,61 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_transit_agent_global_optspecs
+    string join \n v/verbose color= h/help V/version
+end
+
+function __fish_transit_agent_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_transit_agent_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_transit_agent_using_subcommand
+    set -l cmd (__fish_transit_agent_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -s V -l version -d 'Print version'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "run" -d 'Run COMMAND once for every envelope, with the envelope on its stdin'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "listen" -d 'Print envelopes as lines of JSON, and read their answers from stdin'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "call" -d 'Call one tool of the local daemon, as the agent that this process runs in'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l harness -d 'The kind of program' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l jobs -d 'Run up to N COMMANDs at a time' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l timeout -d 'End a COMMAND that takes longer: SIGTERM, and SIGKILL 5 s later' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -l harness -d 'The kind of program' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -l auto-ack -d 'Take each envelope as handled once its line is written'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand listen" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -l as -d 'Speak as this agent of the host, when not run inside one' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -l json -d 'Print every result as JSON, text too'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -s h -l help -d 'Print help (see more with \'--help\')'

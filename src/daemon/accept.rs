@@ -1,0 +1,75 @@
+//! Accepting connections on one socket: one named thread each, and all of them ended before the socket goes away.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::host::Host;
+use crate::net::unix::{Bound, Peer};
+use crate::net::wake::Wake;
+
+/// Connections of one socket at the same time; further ones are closed unanswered.
+const MOST: usize = 512;
+/// Wait after the system would not give us another descriptor or thread.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+struct Served {
+    thread: JoinHandle<()>,
+    wake: Wake,
+}
+
+/// Accepts until the daemon stops, and returns once every connection has ended. `serve` must return soon after its
+/// wake-up is given and the daemon is stopping.
+pub(super) fn accept(
+    host: &Arc<Host>,
+    bound: &Bound,
+    wake: &Wake,
+    thread_name: &str,
+    serve: fn(&Arc<Host>, UnixStream, Peer, Wake),
+) {
+    let mut all: Vec<Served> = Vec::new();
+    while !host.stop.is_triggered() {
+        match bound.accept(wake) {
+            Ok(None) => {}
+            Ok(Some((stream, peer))) => {
+                all.retain(|served| !served.thread.is_finished());
+                if all.len() >= MOST {
+                    tracing::warn!(socket = %bound.path().display(), "too many connections; one was refused");
+                    continue;
+                }
+                match begin(host, stream, peer, thread_name, serve) {
+                    Ok(served) => all.push(served),
+                    Err(err) => {
+                        tracing::warn!("could not serve a connection: {err}");
+                        host.stop.wait(Some(EXHAUSTED));
+                    }
+                }
+            }
+            Err(err) => {
+                tracing::warn!(socket = %bound.path().display(), "could not accept a connection: {err}");
+                host.stop.wait(Some(EXHAUSTED));
+            }
+        }
+    }
+    for served in all {
+        served.wake.wake();
+        if served.thread.join().is_err() {
+            tracing::error!("a connection's thread has panicked");
+        }
+    }
+}
+
+fn begin(
+    host: &Arc<Host>,
+    stream: UnixStream,
+    peer: Peer,
+    thread_name: &str,
+    serve: fn(&Arc<Host>, UnixStream, Peer, Wake),
+) -> std::io::Result<Served> {
+    let (host, wake) = (Arc::clone(host), Wake::new()?);
+    let its_wake = wake.clone();
+    let thread =
+        Builder::new().name(thread_name.to_owned()).spawn(move || serve(&host, stream, peer, its_wake))?;
+    Ok(Served { thread, wake })
+}

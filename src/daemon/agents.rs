@@ -1,0 +1,256 @@
+//! `agent.sock`: one thread a connection, driving the daemon's side of transit-agent/1.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::dispatch::Dispatch;
+use super::host::Host;
+use super::registry::{Mailbox, Session};
+use crate::addr::Name;
+use crate::clock::Mono;
+use crate::id::fill_random;
+use crate::net::line::LineSocket;
+use crate::net::unix::Peer;
+use crate::net::wake::Wake;
+use crate::proto::agent::{DaemonSide, DaemonSideEvent, PeerProcess, Register};
+use crate::proto::{Input, Output};
+use crate::store::process::{Process, start_time};
+use crate::store::spool::agents::{Identity, PlaceError};
+use crate::store::spool::inbox::Outcome;
+use crate::text;
+
+/// Longest time that a connection's thread sleeps.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Time for a session to answer what is open when the daemon stops.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+/// Code points of an agent's texts that are kept.
+const TEXT_RUNES: usize = 1_024;
+/// The letters of made-up names: none that is mistaken for another.
+const LETTERS: &[u8; 30] = b"abcdefghjkmnpqrstvwxyz23456789";
+/// Longest beginning of a made-up name.
+const STEM_BYTES: usize = 26;
+
+/// Serves one adapter until it goes away, another connection takes its session over, or the daemon stops.
+pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake) {
+    let socket = match LineSocket::new(stream) {
+        Ok(socket) => socket,
+        Err(err) => return tracing::warn!("could not serve an adapter: {err}"),
+    };
+    let machine = DaemonSide::new(PeerProcess { pid: peer.pid }, host.now());
+    let process = start_time(peer.pid).map(|start_time| Process { pid: peer.pid, start_time });
+    let mut connection =
+        Connection { host, socket, machine, process, wake, deadline: None, session: None, is_over: false };
+    connection.run();
+    if let Some((session, dispatch)) = connection.session {
+        dispatch.end(host, &session);
+        tracing::info!(agent = %session.place.name, "the session is gone");
+    }
+}
+
+struct Connection<'a> {
+    host: &'a Arc<Host>,
+    socket: LineSocket,
+    machine: DaemonSide,
+    process: Option<Process>,
+    wake: Wake,
+    deadline: Option<Mono>,
+    session: Option<(Session, Dispatch)>,
+    is_over: bool,
+}
+
+impl Connection<'_> {
+    fn run(&mut self) {
+        let mut stop_at = None;
+        loop {
+            if let Some((_, dispatch)) = &mut self.session
+                && stop_at.is_none()
+            {
+                dispatch.advance(self.host, &mut self.machine);
+            }
+            self.drain();
+            if self.is_over {
+                let _ = self.socket.flush();
+                return;
+            }
+            if self.host.stop.is_triggered() {
+                let until = *stop_at.get_or_insert(self.host.now() + STOP_WAIT);
+                if self.settle_before_stop(until) {
+                    self.machine.close();
+                    continue;
+                }
+            }
+            if let Err(err) = self.socket.wait(&self.wake, self.longest_wait(stop_at)) {
+                tracing::debug!("the adapter's connection broke: {err}");
+                return;
+            }
+            self.hear();
+        }
+    }
+
+    /// Whether nothing is left to wait for before the daemon stops.
+    fn settle_before_stop(&mut self, until: Mono) -> bool {
+        let now = self.host.now();
+        self.session.as_mut().is_none_or(|(_, dispatch)| dispatch.settle_last(self.host)) || now >= until
+    }
+
+    fn longest_wait(&self, stop_at: Option<Mono>) -> Duration {
+        let session = self.session.as_ref().filter(|_| stop_at.is_none());
+        let look_at = session.and_then(|(_, dispatch)| dispatch.next());
+        let next = [self.deadline, look_at, stop_at].into_iter().flatten().min();
+        next.map_or(LONGEST_WAIT, |at| at.since(self.host.now()).min(LONGEST_WAIT))
+    }
+
+    /// Takes everything that has happened since the last wait.
+    fn hear(&mut self) {
+        loop {
+            let now = self.host.now();
+            match self.socket.read() {
+                Ok(Some(line)) => self.machine.handle(line.as_input(), now),
+                Ok(None) => break,
+                Err(_) => {
+                    self.is_over = true;
+                    break;
+                }
+            }
+            self.drain();
+        }
+        let now = self.host.now();
+        if self.deadline.is_some_and(|at| now >= at) {
+            self.deadline = None;
+            self.machine.handle(Input::Tick, now);
+        }
+        if let Some((session, dispatch)) = &mut self.session {
+            if session.mailbox.is_replaced() {
+                self.machine.close();
+            }
+            dispatch.look(now);
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Write(line) => self.socket.write(&line),
+                Output::WakeAt(at) => self.deadline = Some(at),
+                Output::Close(close) => {
+                    tracing::debug!(reason = close.reason, "closing an adapter's connection");
+                    self.is_over = true;
+                }
+                Output::Event(event) => self.event(event),
+            }
+        }
+    }
+
+    fn event(&mut self, event: DaemonSideEvent) {
+        let now = self.host.now();
+        if let DaemonSideEvent::Register(register) = event {
+            return self.register(register);
+        }
+        let Some((session, dispatch)) = &mut self.session else { return };
+        match event {
+            DaemonSideEvent::Ack { id } => dispatch.answered(id, Outcome::Injected, now),
+            // A connection that ends answers for what is open; the rows are given back together then.
+            DaemonSideEvent::Nak { .. } if self.is_over || session.mailbox.is_replaced() => {}
+            DaemonSideEvent::Nak { id, code, retryable } => {
+                dispatch.answered(id, Outcome::Refused { code, retryable }, now);
+            }
+            DaemonSideEvent::Status(status) => {
+                if self.host.registry.set_status(session, text::clip(&status, TEXT_RUNES)) {
+                    self.host.uplink.wake();
+                }
+            }
+            DaemonSideEvent::Alive | DaemonSideEvent::Register(_) => {}
+        }
+    }
+
+    fn register(&mut self, register: Register) {
+        match self.place(&register) {
+            Ok((session, dispatch)) => {
+                let capability = capability();
+                let Session { place, address, .. } = &session;
+                tracing::info!(agent = %place.name, harness = register.harness, "a session has registered");
+                let now = self.host.now();
+                self.machine.registered(place.name.as_str(), address, place.generation, capability, now);
+                self.session = Some((session, dispatch));
+                self.host.uplink.wake();
+            }
+            Err((code, why)) => {
+                tracing::info!(code, harness = register.harness, "a registration was refused: {why}");
+                self.machine.refuse(code, &why);
+            }
+        }
+    }
+
+    /// Finds the session's place and enters it, or says why there is none.
+    fn place(&self, register: &Register) -> Result<(Session, Dispatch), (&'static str, String)> {
+        let failed = |code, err: &dyn std::fmt::Display| (code, err.to_string());
+        let process = self
+            .process
+            .ok_or_else(|| ("pid_mismatch", format!("process {} is not there any more", register.pid)))?;
+        let harness = register.harness.parse().map_err(|err| failed("unsupported_harness", &err))?;
+        let who = Identity { harness, session_id: register.session_id.clone() };
+        let declared = register.name.as_deref().map(str::parse::<Name>).transpose();
+        let declared = declared.map_err(|err| failed("invalid_name", &err))?;
+        let _one_at_a_time = self.host.registering.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spool = self.host.spool().map_err(|err| failed("name_persistence_failed", &err))?;
+        let is_live = |name: &Name| self.host.registry.get(name).is_some_and(|holder| holder.who != who);
+        let place = spool
+            .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
+            .map_err(|err| {
+                let code = match err {
+                    PlaceError::Taken { .. } => "name_taken",
+                    PlaceError::NoName => "name_allocation_failed",
+                    PlaceError::Store(_) => "name_persistence_failed",
+                };
+                failed(code, &err)
+            })?;
+        let address = format!("{}@{}", place.name, self.host.name());
+        let kept = |text: &str| text::clip(text, TEXT_RUNES).to_owned();
+        let session = Session {
+            who,
+            address,
+            process,
+            status: kept(&register.status),
+            cwd: kept(&register.cwd),
+            title: kept(&register.title),
+            mailbox: Mailbox::new(self.wake.clone()),
+            place,
+        };
+        let dispatch = Dispatch::new(spool, session.place.name.as_str(), self.host.now())
+            .map_err(|err| failed("name_persistence_failed", &err))?;
+        self.host.registry.enter(session.clone());
+        Ok((session, dispatch))
+    }
+}
+
+/// A name for a session that declares none: what its harness is called, and four letters.
+fn made_up(harness: &str) -> Name {
+    let stem = harness.get(..STEM_BYTES).unwrap_or(harness).trim_end_matches('-');
+    let mut random = [0; 4];
+    fill_random(&mut random);
+    let letters = random.map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
+    let name = format!("{stem}-{}", letters.iter().collect::<String>());
+    name.parse().expect("a harness begins with a letter and leaves room for five characters")
+}
+
+fn capability() -> String {
+    let mut random = [0; 16];
+    fill_random(&mut random);
+    hex::encode(random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_up_name_is_a_name() {
+        for harness in ["claude", "a", &format!("b{}", "-".repeat(31)), &"c".repeat(32)] {
+            for _ in 0..100 {
+                let name = made_up(harness);
+                assert!(name.as_str().len() <= 31 && name.as_str().contains('-'), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::host::{Host, SendOutcome};
+use super::peer::lineage;
+use super::registry::{Caller, Session};
+use crate::addr::{Addr, AgentAddr, Name};
+use crate::clock::Mono;
+use crate::id::IdKind;
+use crate::limits;
+use crate::net::line::LineSocket;
+use crate::net::unix::Peer;
+use crate::net::wake::Wake;
+use crate::proto::control::{Call, ControlError, Op, failure, ok};
+use crate::proto::envelope::{self, Envelope, Kind};
+use crate::proto::lines::Line;
+use crate::store::StoreError;
+use crate::store::spool::inbox::Delivery;
+use crate::store::spool::outbox::{EntryKind, NewEntry};
+
+/// Time for a call to come, and for its answer to be read.
+const CALL_WAIT: Duration = Duration::from_secs(35);
+/// Time that the sender of a message waits for more than its being kept.
+const SEND_WAIT: Duration = Duration::from_secs(10);
+
+type Answer = Result<Value, ControlError>;
+
+/// Serves one call.
+pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake) {
+    let mut socket = match LineSocket::new(stream) {
+        Ok(socket) => socket,
+        Err(err) => return tracing::warn!("could not serve a call: {err}"),
+    };
+    let until = host.now() + CALL_WAIT;
+    let Some(line) = receive(host, &mut socket, &wake, until) else { return };
+    let answer = match line {
+        Line::Text(line) => Call::decode(&line).and_then(|call| answer(host, call, peer)),
+        Line::NotUtf8 => Err(ControlError::new("bad_request", "the line is not UTF-8")),
+        Line::TooLong => Err(ControlError::new("bad_request", "the line is too long")),
+    };
+    socket.write(&match answer {
+        Ok(answer) => ok(answer),
+        Err(err) => failure(&err.code, &err.text),
+    });
+    let until = host.now() + CALL_WAIT;
+    while !socket.flush().unwrap_or(true) && host.now() < until {
+        if socket.wait(&wake, until.since(host.now())).is_err() || host.stop.is_triggered() {
+            return;
+        }
+    }
+}
+
+fn receive(host: &Host, socket: &mut LineSocket, wake: &Wake, until: Mono) -> Option<Line> {
+    loop {
+        match socket.read() {
+            Ok(Some(line)) => return Some(line),
+            Ok(None) => {}
+            Err(_) => return None,
+        }
+        let left = until.since(host.now());
+        if left.is_zero() || host.stop.is_triggered() || socket.wait(wake, left).is_err() {
+            return None;
+        }
+    }
+}
+
+fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
+    let caller = || caller(host, peer, call.pane_id.as_deref(), call.as_agent.as_deref());
+    match call.op {
+        Op::Status => status(host),
+        Op::Kick => {
+            host.kick();
+            Ok(json!({ "kicked": true }))
+        }
+        Op::Whoami => {
+            let session = caller()?;
+            let connected = host.link().connected;
+            Ok(json!({
+                "address": session.address, "host": host.name(), "connected": connected,
+                "harness": session.who.harness, "session_id": session.who.session_id,
+            }))
+        }
+        Op::Send { to, body, reply_to } => send(host, &caller()?, &to, &body, reply_to.as_deref()),
+        Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
+    }
+}
+
+/// The agent that speaks: the session that the calling process runs in, or the one that a person outside of every
+/// session names.
+fn caller(
+    host: &Host,
+    peer: Peer,
+    pane_id: Option<&str>,
+    as_agent: Option<&str>,
+) -> Result<Session, ControlError> {
+    match (host.registry.caller(&lineage(peer.pid), pane_id), as_agent) {
+        (Caller::Session(session), None) => Ok(*session),
+        (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
+        (Caller::Session(session), Some(name)) => {
+            let text = format!(
+                "inside the session of {} nobody else can be spoken for, not {name}",
+                session.address
+            );
+            Err(ControlError::new("invalid_caller", text))
+        }
+        (Caller::Unclear, _) => {
+            let text = "several sessions share this process, and nothing says which one calls";
+            Err(ControlError::new("invalid_caller", text))
+        }
+        (Caller::Nobody, Some(name)) => {
+            let bare = name.split('@').next().unwrap_or(name);
+            let session = bare.parse::<Name>().ok().and_then(|name| host.registry.get(&name));
+            session.filter(|session| is_called(session, name)).ok_or_else(|| {
+                ControlError::new("agent_not_found", format!("no session of this host is called {name}"))
+            })
+        }
+        (Caller::Nobody, None) => {
+            let text = "this process runs in no session that has registered; say which agent is to speak";
+            Err(ControlError::new("agent_not_found", text))
+        }
+    }
+}
+
+fn is_called(session: &Session, name: &str) -> bool {
+    session.place.name.as_str() == name || session.address == name
+}
+
+fn status(host: &Host) -> Answer {
+    let link = host.link();
+    let mut spool = host.spool().map_err(|err| store_error(&err))?;
+    let outbox = spool.outbox().counts().map_err(|err| store_error(&err))?;
+    let inbox = spool.inbox_counts().map_err(|err| store_error(&err))?;
+    let agents: Vec<Value> = host.registry.all().iter().map(agent_status).collect();
+    let is_enrolled = link.url.is_some();
+    let last_error = link.last_error.or_else(|| (!is_enrolled).then(|| "not enrolled".to_owned()));
+    Ok(json!({
+        "host": host.name(),
+        "worker_url": link.url,
+        "enrolled": is_enrolled,
+        "org": link.org,
+        "connected": link.connected,
+        "paused": false,
+        "agents": agents,
+        "outbox": outbox.pending,
+        "inbox": inbox.waiting,
+        "dead": outbox.dead,
+        "last_error": last_error,
+        "uptime_seconds": host.uptime_seconds(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+    }))
+}
+
+fn agent_status(session: &Session) -> Value {
+    json!({
+        "name": session.place.name,
+        "address": session.address,
+        "harness": session.who.harness,
+        "session_id": session.who.session_id,
+        "status": session.status,
+        "generation": session.place.generation,
+        "pid": session.process.pid,
+    })
+}
+
+/// Keeps a message, then waits a little for what it comes to.
+fn send(host: &Host, sender: &Session, to: &str, body: &str, reply_to: Option<&str>) -> Answer {
+    let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
+    if body.is_empty() {
+        return Err(ControlError::new("bad_request", "the message is empty"));
+    }
+    if body.len() > limits::BODY_BYTES {
+        let text = format!("the message has {} bytes, {} are allowed", body.len(), limits::BODY_BYTES);
+        return Err(ControlError::new("body_too_large", text));
+    }
+    let id = IdKind::Message.fresh();
+    let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
+    let link = host.link();
+    let is_worth_waiting = if link.url.is_some() {
+        keep(host, sender, &id, &to, body, reply_to).map_err(|err| store_error(&err))?;
+        link.connected
+    } else {
+        keep_local(host, sender, &id, &to, body, reply_to)?;
+        true
+    };
+    let wait = if is_worth_waiting { SEND_WAIT } else { Duration::ZERO };
+    match waiting.told.recv_timeout(wait) {
+        Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
+        Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
+        Ok(SendOutcome::Refused(code)) => {
+            Err(ControlError::new(code, format!("the Worker has refused {id} to {to}: {code}")))
+        }
+        Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
+    }
+}
+
+/// A sender that waits. However its wait ends, it is forgotten.
+struct Waiting<'a> {
+    host: &'a Host,
+    id: &'a str,
+    told: std::sync::mpsc::Receiver<SendOutcome>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.host.forget_waiter(self.id);
+    }
+}
+
+fn keep(
+    host: &Host,
+    sender: &Session,
+    id: &str,
+    to: &Addr,
+    body: &str,
+    reply_to: Option<&str>,
+) -> Result<(), StoreError> {
+    let entry = NewEntry {
+        id,
+        kind: EntryKind::Message,
+        dest: &to.to_string(),
+        from: Some(&sender.address),
+        reply_to,
+        event_key: None,
+        body: body.as_bytes(),
+        secret: None,
+    };
+    host.spool()?.outbox().add(&entry, host.wall())?;
+    host.uplink.wake();
+    Ok(())
+}
+
+/// Without a Worker a message can only go to an agent of this host.
+fn keep_local(
+    host: &Host,
+    sender: &Session,
+    id: &str,
+    to: &Addr,
+    body: &str,
+    reply_to: Option<&str>,
+) -> Result<(), ControlError> {
+    let name = match to {
+        Addr::Agent(AgentAddr { name, host: its }) if *its == host.name() => name,
+        _ => {
+            let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
+            return Err(ControlError::new("not_enrolled", text));
+        }
+    };
+    let mut spool = host.spool().map_err(|err| store_error(&err))?;
+    if !spool.knows_agent(name.as_str()).map_err(|err| store_error(&err))? {
+        return Err(ControlError::new("agent_not_found", format!("no agent of this host is called {name}")));
+    }
+    let now = host.wall();
+    let envelope = envelope::render(&Envelope {
+        from: sender.address.clone(),
+        id: id.to_owned(),
+        ts: now.to_string(),
+        reply_to: reply_to.map(str::to_owned),
+        body: body.to_owned(),
+        kind: Kind::Dm,
+    });
+    let delivery = Delivery { id: id.to_owned(), agent: name.to_string(), envelope, redelivery: 0 };
+    spool.put_local(&delivery, now).map_err(|err| store_error(&err))?;
+    host.registry.wake(name.as_str());
+    Ok(())
+}
+
+/// Calls the Worker in the caller's name. Whatever the parameters say of the caller is replaced.
+fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
+    let mut params = match params {
+        Value::Object(params) => params,
+        Value::Null => serde_json::Map::new(),
+        _ => return Err(ControlError::new("bad_params", "params is no object")),
+    };
+    params.insert("caller".to_owned(), Value::String(caller.address.clone()));
+    let offline = |why: &str| ControlError::new("rpc_failed", format!("{method} needs the Worker: {why}"));
+    let link = host.link();
+    if !link.connected {
+        return Err(offline(link.last_error.as_deref().unwrap_or("this host is not connected")));
+    }
+    let answered = host.call(method.clone(), Value::Object(params));
+    match answered.recv_timeout(limits::RPC_WAIT + Duration::from_secs(1)) {
+        Ok(Ok(result)) => Ok(json!({ "result": result })),
+        Ok(Err(err)) => Err(ControlError::new(&err.code, err.message)),
+        Err(_) => Err(offline("the connection ended")),
+    }
+}
+
+fn store_error(err: &StoreError) -> ControlError {
+    let code = if matches!(err, StoreError::LimitReached { .. }) { "spool_full" } else { "store_error" };
+    ControlError::new(code, err.to_string())
+}

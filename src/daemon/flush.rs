@@ -1,0 +1,42 @@
+//! Events that a sender could not get out are tried again while the daemon runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::events::{Flusher, Poster};
+use super::host::Host;
+use crate::clock::SystemClock;
+use crate::limits;
+use crate::store::StoreError;
+use crate::store::spool::Spool;
+use crate::store::spool::outbox::EntryKind;
+
+/// How often the spool is looked at; senders give no hint, because they try first themselves.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Tries what is due until the daemon stops.
+pub(super) fn run(host: &Arc<Host>) {
+    let mut flusher = Flusher::new(Poster::new(limits::ATTEMPT_WAIT));
+    let mut spool = None;
+    while !host.stop.wait(Some(LOOK)) {
+        if let Err(err) = pass(host, &mut spool, &mut flusher) {
+            tracing::error!("could not flush the spool: {err}");
+        }
+    }
+}
+
+fn pass(host: &Host, spool: &mut Option<Spool>, flusher: &mut Flusher) -> Result<(), StoreError> {
+    let spool = match spool {
+        Some(spool) => spool,
+        None => spool.insert(host.spool()?),
+    };
+    let now = host.wall();
+    if spool.outbox().next_due(EntryKind::Event, now)?.is_none_or(|at| at > now) {
+        return Ok(());
+    }
+    let flushed = flusher.flush_due(spool, &SystemClock::new(), &|| !host.stop.is_triggered())?;
+    for (id, why) in flushed.dead {
+        tracing::warn!(id, "an event is dead: {why}");
+    }
+    Ok(())
+}

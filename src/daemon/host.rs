@@ -1,0 +1,191 @@
+//! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use super::registry::Registry;
+use super::wire_log::WireLog;
+use crate::addr;
+use crate::clock::{Clock, Mono, SystemClock, Wall};
+use crate::net::service::Shutdown;
+use crate::net::wake::Wake;
+use crate::proto::wire::RpcError;
+use crate::store::StoreError;
+use crate::store::config::Paths;
+use crate::store::spool::Spool;
+
+/// What a message came to while its sender waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SendOutcome {
+    /// The Worker has committed it.
+    Committed,
+    /// Its recipient on this host has it in the session.
+    Injected,
+    /// The Worker has refused it, with this code.
+    Refused(&'static str),
+}
+
+/// A call of the Worker that a local caller waits for.
+#[derive(Debug)]
+pub(super) struct RpcCall {
+    pub(super) method: String,
+    pub(super) params: Value,
+    pub(super) answer: Sender<Result<Value, RpcError>>,
+}
+
+/// How the connection to the Worker is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Link {
+    /// The Worker's URL, once the host is enrolled.
+    pub(super) url: Option<String>,
+    /// The Worker has taken the hello of the connection that stands.
+    pub(super) connected: bool,
+    /// The organisation's slug, once the Worker has told it.
+    pub(super) org: Option<String>,
+    /// Why it is not connected, or was not the last time.
+    pub(super) last_error: Option<String>,
+}
+
+/// One daemon.
+pub(super) struct Host {
+    pub(super) paths: Paths,
+    pub(super) registry: Registry,
+    pub(super) stop: Shutdown,
+    /// Wakes the thread that talks to the Worker.
+    pub(super) uplink: Wake,
+    pub(super) wire_log: Option<WireLog>,
+    /// Registrations are decided one at a time: a name is looked up and taken in one go.
+    pub(super) registering: Mutex<()>,
+    clock: SystemClock,
+    started: Mono,
+    kicked: AtomicBool,
+    name: Mutex<addr::Host>,
+    link: Mutex<Link>,
+    waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
+    calls: Mutex<Vec<RpcCall>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    pub(super) fn new(
+        paths: Paths,
+        name: addr::Host,
+        stop: Shutdown,
+        uplink: Wake,
+        wire_log: Option<WireLog>,
+    ) -> Self {
+        let clock = SystemClock::new();
+        Self {
+            paths,
+            registry: Registry::default(),
+            stop,
+            uplink,
+            wire_log,
+            registering: Mutex::default(),
+            started: clock.mono(),
+            clock,
+            kicked: AtomicBool::default(),
+            name: Mutex::new(name),
+            link: Mutex::default(),
+            waiters: Mutex::default(),
+            calls: Mutex::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Mono {
+        self.clock.mono()
+    }
+
+    pub(super) fn wall(&self) -> Wall {
+        self.clock.wall()
+    }
+
+    pub(super) fn uptime_seconds(&self) -> u64 {
+        self.now().since(self.started).as_secs()
+    }
+
+    /// A connection to the spool for the calling thread.
+    pub(super) fn spool(&self) -> Result<Spool, StoreError> {
+        Spool::open(&self.paths.data)
+    }
+
+    /// This host's name.
+    pub(super) fn name(&self) -> addr::Host {
+        locked(&self.name).clone()
+    }
+
+    /// The host was enrolled under a name. Sessions that were told another address have to register again.
+    pub(super) fn rename(&self, name: &addr::Host) {
+        let is_news = std::mem::replace(&mut *locked(&self.name), name.clone()) != *name;
+        if is_news {
+            self.registry.end_all();
+        }
+    }
+
+    pub(super) fn link(&self) -> Link {
+        locked(&self.link).clone()
+    }
+
+    pub(super) fn with_link(&self, change: impl FnOnce(&mut Link)) {
+        change(&mut locked(&self.link));
+    }
+
+    /// Asks for a new connection at once.
+    pub(super) fn kick(&self) {
+        self.kicked.store(true, Ordering::Release);
+        self.uplink.wake();
+    }
+
+    /// Whether a new connection is asked for.
+    pub(super) fn is_kicked(&self) -> bool {
+        self.kicked.load(Ordering::Acquire)
+    }
+
+    /// Whether a new connection was asked for; it counts as begun then.
+    pub(super) fn take_kick(&self) -> bool {
+        self.kicked.swap(false, Ordering::AcqRel)
+    }
+
+    /// Waits for what a message comes to. To be called before the message can be sent.
+    pub(super) fn wait_for(&self, id: &str) -> Receiver<SendOutcome> {
+        let (tell, told) = channel();
+        locked(&self.waiters).insert(id.to_owned(), tell);
+        told
+    }
+
+    /// Nobody waits for the message any more.
+    pub(super) fn forget_waiter(&self, id: &str) {
+        locked(&self.waiters).remove(id);
+    }
+
+    /// Tells the sender of a message what came of it; answers whether somebody still waits.
+    pub(super) fn tell_sender(&self, id: &str, outcome: SendOutcome) -> bool {
+        locked(&self.waiters).remove(id).is_some_and(|tell| tell.send(outcome).is_ok())
+    }
+
+    /// Puts a call in line for the Worker.
+    pub(super) fn call(&self, method: String, params: Value) -> Receiver<Result<Value, RpcError>> {
+        let (answer, answered) = channel();
+        locked(&self.calls).push(RpcCall { method, params, answer });
+        self.uplink.wake();
+        answered
+    }
+
+    /// The calls that came since the last time.
+    pub(super) fn take_calls(&self) -> Vec<RpcCall> {
+        std::mem::take(&mut *locked(&self.calls))
+    }
+
+    /// Lets everybody go who waits for something that will not come any more.
+    pub(super) fn let_go(&self) {
+        locked(&self.waiters).clear();
+        locked(&self.calls).clear();
+    }
+}

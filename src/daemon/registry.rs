@@ -1,0 +1,293 @@
+//! The sessions that are connected now: who they are, what they are doing, and how to wake the thread that serves
+//! each. Nothing of it survives the process; names do, in the spool.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::addr::Name;
+use crate::net::wake::Wake;
+use crate::proto::wire::{AgentInfo, NamedBy};
+use crate::store::process::Process;
+use crate::store::spool::agents::{Identity, Place};
+use crate::text;
+
+/// The thread that serves one connection, as others see it.
+#[derive(Debug, Clone)]
+pub(super) struct Mailbox {
+    /// Wakes it: it looks whether rows are due, or whether it is to end.
+    pub(super) wake: Wake,
+    replaced: Arc<AtomicBool>,
+}
+
+impl Mailbox {
+    pub(super) fn new(wake: Wake) -> Self {
+        Self { wake, replaced: Arc::default() }
+    }
+
+    /// Whether a newer connection has taken the session over.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+}
+
+/// One session that is connected.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub(super) who: Identity,
+    pub(super) place: Place,
+    pub(super) address: String,
+    /// The adapter's process, as the kernel gave it.
+    pub(super) process: Process,
+    pub(super) status: String,
+    pub(super) cwd: String,
+    pub(super) title: String,
+    pub(super) mailbox: Mailbox,
+}
+
+/// Code points of a session id in a synthetic pane id.
+const PANE_ID_RUNES: usize = 8;
+
+impl Session {
+    /// The pane id of a session that runs in no pane.
+    pub(super) fn pane_id(&self) -> String {
+        format!("native:{}:{}", self.who.harness, text::clip(&self.who.session_id, PANE_ID_RUNES))
+    }
+
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            name: self.place.name.to_string(),
+            kind: self.who.harness.to_string(),
+            pane_id: self.pane_id(),
+            status: self.status.clone(),
+            cwd: self.cwd.clone(),
+            title: self.title.clone(),
+            named_by: if self.place.is_auto { NamedBy::Auto } else { NamedBy::User },
+        }
+    }
+}
+
+/// Which session a process runs in.
+#[derive(Debug, Clone)]
+pub(super) enum Caller {
+    /// This one.
+    Session(Box<Session>),
+    /// None.
+    Nobody,
+    /// Several sessions share the process, and nothing tells them apart.
+    Unclear,
+}
+
+/// All sessions that are connected, by name.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: BTreeMap<Name, Session>,
+    /// Counts what the roster tells: arrivals, departures and names; and everything, with their states.
+    members: u64,
+    version: u64,
+}
+
+/// What the roster was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Version {
+    /// Changes with who is there.
+    pub(super) members: u64,
+    /// Changes with anything.
+    pub(super) any: u64,
+}
+
+impl Registry {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a session in its place. An older connection of the same session ends.
+    pub(super) fn enter(&self, session: Session) {
+        let mut inner = self.inner();
+        inner.sessions.retain(|_, older| {
+            let is_same = older.who == session.who;
+            if is_same {
+                older.mailbox.replace();
+            }
+            !is_same
+        });
+        if let Some(older) = inner.sessions.insert(session.place.name.clone(), session) {
+            older.mailbox.replace();
+        }
+        inner.changed(true);
+    }
+
+    /// Takes a session out; answers whether it was still there, and not replaced.
+    pub(super) fn leave(&self, session: &Session) -> bool {
+        let mut inner = self.inner();
+        let name = &session.place.name;
+        let is_there = inner
+            .sessions
+            .get(name)
+            .is_some_and(|now| now.who == session.who && now.place.generation == session.place.generation);
+        if is_there {
+            inner.sessions.remove(name);
+            inner.changed(true);
+        }
+        is_there
+    }
+
+    /// Notes what a session is doing; answers whether that is news.
+    pub(super) fn set_status(&self, session: &Session, status: &str) -> bool {
+        let mut inner = self.inner();
+        let is_news = match inner.sessions.get_mut(&session.place.name) {
+            Some(now) if now.who == session.who && now.status != status => {
+                status.clone_into(&mut now.status);
+                true
+            }
+            _ => false,
+        };
+        if is_news {
+            inner.changed(false);
+        }
+        is_news
+    }
+
+    /// Wakes the session of this name; answers whether there is one.
+    pub(super) fn wake(&self, name: &str) -> bool {
+        let Ok(name) = name.parse::<Name>() else { return false };
+        let inner = self.inner();
+        let session = inner.sessions.get(&name);
+        if let Some(session) = session {
+            session.mailbox.wake.wake();
+        }
+        session.is_some()
+    }
+
+    /// The session of this name.
+    pub(super) fn get(&self, name: &Name) -> Option<Session> {
+        self.inner().sessions.get(name).cloned()
+    }
+
+    /// All sessions, by name.
+    pub(super) fn all(&self) -> Vec<Session> {
+        self.inner().sessions.values().cloned().collect()
+    }
+
+    /// Ends every session.
+    pub(super) fn end_all(&self) {
+        for session in self.all() {
+            session.mailbox.replace();
+        }
+    }
+
+    /// The roster, and what it was made from.
+    pub(super) fn roster(&self) -> (Vec<AgentInfo>, Version) {
+        let inner = self.inner();
+        (inner.sessions.values().map(Session::info).collect(), inner.seen())
+    }
+
+    /// What a roster would be made from now.
+    pub(super) fn version(&self) -> Version {
+        self.inner().seen()
+    }
+
+    /// The session that a process runs in: that of its nearest ancestor that has one. `pane_id` tells sessions of
+    /// one process apart.
+    pub(super) fn caller(&self, lineage: &[Process], pane_id: Option<&str>) -> Caller {
+        let inner = self.inner();
+        for process in lineage {
+            let mut here: Vec<&Session> =
+                inner.sessions.values().filter(|session| session.process == *process).collect();
+            if here.len() > 1 {
+                here.retain(|session| pane_id.is_some_and(|pane_id| session.pane_id() == pane_id));
+                if here.len() != 1 {
+                    return Caller::Unclear;
+                }
+            }
+            if let [session] = here[..] {
+                return Caller::Session(Box::new(session.clone()));
+            }
+        }
+        Caller::Nobody
+    }
+}
+
+impl Inner {
+    fn changed(&mut self, members: bool) {
+        self.version += 1;
+        self.members += u64::from(members);
+    }
+
+    fn seen(&self) -> Version {
+        Version { members: self.members, any: self.version }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(name: &str, session_id: &str, pid: u32, generation: u64) -> Session {
+        Session {
+            who: Identity { harness: "claude".parse().unwrap(), session_id: session_id.into() },
+            place: Place { name: name.parse().unwrap(), is_auto: false, generation },
+            address: format!("{name}@titan"),
+            process: Process { pid, start_time: 7 },
+            status: "idle".into(),
+            cwd: "/".into(),
+            title: String::new(),
+            mailbox: Mailbox::new(Wake::new().unwrap()),
+        }
+    }
+
+    fn process(pid: u32) -> Process {
+        Process { pid, start_time: 7 }
+    }
+
+    fn name_of(caller: Caller) -> String {
+        match caller {
+            Caller::Session(session) => session.place.name.to_string(),
+            Caller::Nobody => "nobody".into(),
+            Caller::Unclear => "unclear".into(),
+        }
+    }
+
+    #[test]
+    fn a_newer_connection_takes_its_session_over() {
+        let registry = Registry::default();
+        let (old, new) = (session("jess", "1", 10, 1), session("jo", "1", 11, 2));
+        registry.enter(old.clone());
+        let before = registry.version();
+        registry.enter(new.clone());
+        assert!(old.mailbox.is_replaced() && !new.mailbox.is_replaced());
+        assert!(registry.version() != before);
+        assert!(!registry.leave(&old), "it has no place any more");
+        assert!(!registry.wake("jess") && registry.wake("jo"));
+        assert!(registry.set_status(&new, "working") && !registry.set_status(&new, "working"));
+        assert_eq!(registry.roster().0[0].status, "working");
+        assert!(registry.leave(&new));
+        assert!(registry.roster().0.is_empty());
+    }
+
+    #[test]
+    fn a_caller_belongs_to_its_nearest_ancestor_with_a_session() {
+        let registry = Registry::default();
+        registry.enter(session("outer", "outer", 10, 1));
+        registry.enter(session("inner", "inner", 20, 1));
+        let line = [30, 20, 10].map(process);
+        assert_eq!(name_of(registry.caller(&line, None)), "inner");
+        assert_eq!(name_of(registry.caller(&line[2..], None)), "outer");
+        assert_eq!(name_of(registry.caller(&[process(40)], None)), "nobody");
+        let reused = [Process { pid: 10, start_time: 8 }];
+        assert_eq!(name_of(registry.caller(&reused, None)), "nobody", "a later process of that pid");
+        registry.enter(session("twin", "twin", 20, 1));
+        assert_eq!(name_of(registry.caller(&line, None)), "unclear");
+        assert_eq!(name_of(registry.caller(&line, Some("native:claude:twin"))), "twin");
+    }
+}

@@ -1,0 +1,418 @@
+//! One connection to the Worker, from its hello to its end.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Enrolment;
+use crate::addr::AgentAddr;
+use crate::clock::{Backoff, Mono};
+use crate::daemon::host::{Host, RpcCall, SendOutcome};
+use crate::daemon::registry::Version;
+use crate::daemon::wire_log::Direction;
+use crate::id::IdKind;
+use crate::limits;
+use crate::net::service::Shutdown;
+use crate::net::ws::{Heard, Socket};
+use crate::proto::envelope::{self, Envelope, Kind};
+use crate::proto::wire::{DaemonConfig, DaemonEnd, DaemonEvent, NakCode, RpcError, SendFrame, close};
+use crate::proto::{Close, Input, Output};
+use crate::store::StoreError;
+use crate::store::process::Process;
+use crate::store::spool::Spool;
+use crate::store::spool::inbox::{Delivery, Outcome, Received};
+use crate::store::spool::outbox::{Entry, EntryKind};
+
+/// How often the spool is looked at without a hint.
+const LOOK: Duration = Duration::from_secs(1);
+/// Shortest time between two rosters when only a state has changed.
+const ROSTER_SETTLES: Duration = Duration::from_secs(1);
+/// Messages under way at once.
+const SENDS: usize = 32;
+/// Time after which a message that was not answered is sent again.
+const SEND_WAIT: Duration = Duration::from_secs(30);
+/// Frames that are read, and answers that are sent, at once.
+const BATCH: u32 = 64;
+/// Time for the last answers to go out when the daemon stops.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// How a connection ended.
+enum End {
+    /// Our machine ends it.
+    Ours(Close),
+    /// The peer or the network did.
+    Theirs(String),
+}
+
+pub(super) struct Talk<'a> {
+    host: &'a Arc<Host>,
+    stop: &'a Shutdown,
+    spool: Spool,
+    socket: Socket,
+    machine: DaemonEnd,
+    me: Process,
+    deadline: Option<Mono>,
+    /// When the Worker took the hello.
+    ready_at: Option<Mono>,
+    /// What the newest roster was made from, and when it went out.
+    roster: Option<(Version, Mono)>,
+    /// Messages under way, and when each is given up.
+    sends: HashMap<String, (u32, Mono)>,
+    calls: HashMap<String, Sender<Result<Value, RpcError>>>,
+    call_count: u64,
+    /// Deliveries that were heard and are not stored yet.
+    heard: Vec<Delivery>,
+    /// When the last answers must be out, once the daemon stops.
+    stop_at: Option<Mono>,
+}
+
+impl<'a> Talk<'a> {
+    pub(super) fn new(
+        host: &'a Arc<Host>,
+        stop: &'a Shutdown,
+        spool: Spool,
+        socket: Socket,
+        enrolment: &Enrolment,
+    ) -> Self {
+        let now = host.now();
+        let config = DaemonConfig {
+            host: enrolment.host.to_string(),
+            daemon_ver: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Self {
+            host,
+            stop,
+            spool,
+            socket,
+            machine: DaemonEnd::new(config, now),
+            me: Process::current(),
+            deadline: None,
+            ready_at: None,
+            roster: None,
+            sends: HashMap::new(),
+            calls: HashMap::new(),
+            call_count: 0,
+            heard: Vec::new(),
+            stop_at: None,
+        }
+    }
+
+    /// Talks until the connection ends; answers how long the Worker took part, and why it ended.
+    pub(super) fn run(mut self) -> (Duration, String) {
+        let end = loop {
+            if let Err(end) = self.round() {
+                break end;
+            }
+        };
+        let lasted = self.ready_at.map_or(Duration::ZERO, |at| self.host.now().since(at));
+        self.let_go();
+        match end {
+            End::Theirs(why) => (lasted, why),
+            End::Ours(close) => {
+                self.socket.close(close.code, &close.reason);
+                (lasted, close.reason)
+            }
+        }
+    }
+
+    fn round(&mut self) -> Result<(), End> {
+        let is_more = self.hear()?;
+        self.store_heard();
+        if self.machine.is_ready() {
+            self.say();
+        }
+        if self.stop.is_triggered() {
+            self.stop();
+        } else if self.host.is_kicked() {
+            self.machine.close(close::GOING_AWAY, "a new connection was asked for");
+        }
+        self.drain()?;
+        let wait = if is_more { Duration::ZERO } else { self.longest_wait() };
+        self.socket.wait(&self.host.uplink, wait).map_err(|gone| End::Theirs(gone.to_string()))?;
+        let now = self.host.now();
+        if self.deadline.is_some_and(|at| now >= at) {
+            self.deadline = None;
+            self.machine.handle(Input::Tick, now);
+        }
+        Ok(())
+    }
+
+    fn longest_wait(&self) -> Duration {
+        let deadline = self.deadline.map(|at| at.since(self.host.now()));
+        deadline.unwrap_or(LOOK).min(LOOK)
+    }
+
+    /// Hands what has come to the machine; answers whether there may be more.
+    fn hear(&mut self) -> Result<bool, End> {
+        for _ in 0..BATCH {
+            match self.socket.read() {
+                Ok(None) => return Ok(false),
+                Ok(Some(heard)) => {
+                    if let (Some(log), Heard::Text(text)) = (&self.host.wire_log, &heard) {
+                        log.record(self.host.wall(), Direction::FromWorker, text);
+                    }
+                    self.machine.handle(heard.as_input(), self.host.now());
+                    self.drain()?;
+                }
+                Err(gone) => {
+                    // What came before the end was heard and counts.
+                    self.store_heard();
+                    return Err(End::Theirs(gone.to_string()));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn drain(&mut self) -> Result<(), End> {
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Write(text) => {
+                    if let Some(log) = &self.host.wire_log {
+                        log.record(self.host.wall(), Direction::ToWorker, &text);
+                    }
+                    self.socket.write(text).map_err(|gone| End::Theirs(gone.to_string()))?;
+                }
+                Output::WakeAt(at) => self.deadline = Some(at),
+                Output::Close(close) => return Err(End::Ours(close)),
+                Output::Event(event) => self.event(event),
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: DaemonEvent) {
+        match event {
+            DaemonEvent::Ready { host_id, org } => {
+                tracing::info!(host_id, org, "connected to the Worker");
+                self.ready_at = Some(self.host.now());
+                self.host.with_link(|link| {
+                    link.connected = true;
+                    link.org = Some(org);
+                    link.last_error = None;
+                });
+            }
+            DaemonEvent::Refused { code } => tracing::error!(code, "the Worker refuses this host"),
+            DaemonEvent::Deliver { id, agent, envelope } => {
+                let redelivery = redelivery(&envelope);
+                self.heard.push(Delivery { id, agent, envelope, redelivery });
+            }
+            DaemonEvent::SendAck { id } => {
+                let stored = self.spool.outbox().sent(&id, "committed", self.host.wall());
+                self.settled(&id, stored, SendOutcome::Committed);
+            }
+            DaemonEvent::SendNak { id, code } if code.is_permanent() => self.refused(&id, code),
+            DaemonEvent::SendNak { id, code } => {
+                tracing::info!(id, code = code.as_str(), "the Worker does not take a message now");
+                self.try_later(&id, code.as_str());
+            }
+            DaemonEvent::RpcResult { rid, result } => {
+                if let Some(answer) = self.calls.remove(&rid) {
+                    // A caller that went away needs no answer.
+                    let _ = answer.send(result);
+                }
+            }
+        }
+    }
+
+    /// Takes the deliveries in with one commit, and wakes the sessions that they are for.
+    fn store_heard(&mut self) {
+        if self.heard.is_empty() {
+            return;
+        }
+        let heard = std::mem::take(&mut self.heard);
+        if let Err(err) = self.take_in(&heard) {
+            tracing::error!("could not take {} deliveries: {err}", heard.len());
+            for Delivery { id, agent, .. } in heard {
+                self.machine.deliver_nak(&id, &agent, "history_write_failed", true);
+            }
+        }
+    }
+
+    fn take_in(&mut self, heard: &[Delivery]) -> Result<(), StoreError> {
+        let received = self.spool.receive(heard, self.host.wall())?;
+        let waiting = heard.iter().zip(received).filter(|(_, received)| *received != Received::Injected);
+        let agents: BTreeSet<&str> = waiting.map(|(delivery, _)| delivery.agent.as_str()).collect();
+        for agent in agents {
+            // First the row, then the look for a session: one that leaves in between gives the row back itself.
+            if !self.host.registry.wake(agent) {
+                let is_known = self.spool.knows_agent(agent)?;
+                let code = if is_known { "adapter_unavailable" } else { "agent_not_found" };
+                self.spool.give_back(agent, code, self.host.wall())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that is due to the Worker.
+    fn say(&mut self) {
+        self.say_roster();
+        for RpcCall { method, params, answer } in self.host.take_calls() {
+            self.call_count += 1;
+            let rid = format!("rpc_{}", self.call_count);
+            self.calls.insert(rid.clone(), answer);
+            self.machine.rpc(rid, &method, params, self.host.now());
+        }
+        if let Err(err) = self.say_answers().and_then(|()| self.say_messages()) {
+            tracing::error!("{err}; trying again");
+        }
+    }
+
+    fn say_roster(&mut self) {
+        let (now, version) = (self.host.now(), self.host.registry.version());
+        let is_due = self.roster.is_none_or(|(told, at)| {
+            let age = now.since(at);
+            told.members != version.members
+                || (told != version && age >= ROSTER_SETTLES)
+                || age >= limits::ROSTER_REFRESH
+        });
+        if is_due {
+            let (agents, version) = self.host.registry.roster();
+            self.machine.roster(agents);
+            self.roster = Some((version, now));
+        }
+    }
+
+    fn say_answers(&mut self) -> Result<(), StoreError> {
+        loop {
+            let answers = self.spool.unanswered(BATCH)?;
+            if answers.is_empty() {
+                return Ok(());
+            }
+            for answer in &answers {
+                match &answer.outcome {
+                    Outcome::Injected => self.machine.deliver_ack(&answer.id, &answer.agent),
+                    Outcome::Refused { code, retryable } => {
+                        self.machine.deliver_nak(&answer.id, &answer.agent, code, *retryable);
+                    }
+                }
+            }
+            // One that is lost on its way is asked for again, and answered from history.
+            self.spool.answered(&answers)?;
+        }
+    }
+
+    fn say_messages(&mut self) -> Result<(), StoreError> {
+        let (now, wall) = (self.host.now(), self.host.wall());
+        let late: Vec<String> =
+            self.sends.iter().filter(|(_, (_, until))| now >= *until).map(|(id, _)| id.clone()).collect();
+        for id in late {
+            self.try_later(&id, "the Worker did not answer");
+        }
+        let room = SENDS.saturating_sub(self.sends.len());
+        let is_due = self.spool.outbox().next_due(EntryKind::Message, wall)?.is_some_and(|at| at <= wall);
+        if room == 0 || !is_due || self.stop.is_triggered() {
+            return Ok(());
+        }
+        for entry in self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, room)? {
+            let (id, attempts) = (entry.id.clone(), entry.attempts);
+            match frame(entry) {
+                Ok(frame) => {
+                    self.sends.insert(id, (attempts, now + SEND_WAIT));
+                    self.machine.send(frame);
+                }
+                Err(why) => self.spool.outbox().dead(&id, why, wall)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The Worker has answered for good. Until that is stored the message counts as under way, and is sent again.
+    fn settled(&mut self, id: &str, stored: Result<(), StoreError>, outcome: SendOutcome) -> bool {
+        match stored {
+            Ok(()) => {
+                self.sends.remove(id);
+                self.host.tell_sender(id, outcome)
+            }
+            Err(err) => {
+                tracing::error!(id, "{err}; the message is sent again");
+                true
+            }
+        }
+    }
+
+    fn refused(&mut self, id: &str, code: NakCode) {
+        tracing::info!(id, code = code.as_str(), "the Worker has refused a message");
+        let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());
+        if !self.settled(id, stored, SendOutcome::Refused(code.as_str()))
+            && let Err(err) = self.bounce(id, code)
+        {
+            tracing::error!(id, "could not tell the sender: {err}");
+        }
+    }
+
+    /// The sender did not wait for the refusal: it gets an envelope from the system, once.
+    fn bounce(&mut self, id: &str, code: NakCode) -> Result<(), StoreError> {
+        let wall = self.host.wall();
+        let Some(entry) = self.spool.outbox().get(id, wall)? else { return Ok(()) };
+        let Some(sender) = entry.from.as_deref().and_then(|from| from.parse::<AgentAddr>().ok()) else {
+            return Ok(());
+        };
+        let bounce = Envelope {
+            from: "transit".to_owned(),
+            id: IdKind::Message.fresh(),
+            ts: wall.to_string(),
+            reply_to: Some(id.to_owned()),
+            body: format!("undeliverable to {}: {}", entry.dest, code.as_str()),
+            kind: Kind::Dm,
+        };
+        let (envelope, agent) = (envelope::render(&bounce), sender.name.to_string());
+        self.spool.put_local(&Delivery { id: bounce.id, agent, envelope, redelivery: 0 }, wall)?;
+        self.host.registry.wake(sender.name.as_str());
+        Ok(())
+    }
+
+    fn try_later(&mut self, id: &str, why: &str) {
+        let attempts = self.sends.get(id).map_or(0, |(attempts, _)| *attempts);
+        let wait = Backoff::MESSAGE.after(attempts.saturating_add(1));
+        match self.spool.outbox().retry_later(id, self.me, wait, why, self.host.wall()) {
+            Ok(_) => drop(self.sends.remove(id)),
+            Err(err) => {
+                tracing::error!(id, "{err}; trying again");
+                let until = self.host.now() + SEND_WAIT;
+                self.sends.insert(id.to_owned(), (attempts, until));
+            }
+        }
+    }
+
+    /// The daemon stops: what is due is answered, for a while, and nothing new begins.
+    fn stop(&mut self) {
+        let now = self.host.now();
+        let until = *self.stop_at.get_or_insert(now + STOP_WAIT);
+        let is_done = !self.machine.is_ready() || (self.sends.is_empty() && self.calls.is_empty());
+        if is_done || now >= until {
+            self.machine.close(close::GOING_AWAY, "the daemon stops");
+        }
+    }
+
+    /// The connection is over: what was under way is due again.
+    fn let_go(&mut self) {
+        for id in std::mem::take(&mut self.sends).into_keys() {
+            if let Err(err) = self.spool.outbox().release(&id, self.me) {
+                tracing::error!(id, "{err}; the message waits for the next start");
+            }
+        }
+    }
+}
+
+/// How often a channel delivery was shown before. An envelope of another version counts as a first one.
+fn redelivery(text: &str) -> u32 {
+    match envelope::parse(text).map(|parsed| parsed.envelope.kind) {
+        Ok(Kind::Channel { redelivery, .. }) => redelivery,
+        _ => 0,
+    }
+}
+
+fn frame(entry: Entry) -> Result<SendFrame, &'static str> {
+    Ok(SendFrame {
+        id: entry.id,
+        from: entry.from.ok_or("it has no sender")?,
+        to: entry.dest,
+        body: String::from_utf8(entry.body).map_err(|_| "its body is no text")?,
+        reply_to: entry.reply_to,
+        ts: entry.created_at.to_string(),
+    })
+}

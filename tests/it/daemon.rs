@@ -1,0 +1,8 @@
+//! The real `transitd` between a scripted Worker and scripted adapters.
+
+mod deliveries;
+mod enrolment;
+mod sending;
+mod sessions;
+mod worker_link;
+mod world;

@@ -1,0 +1,108 @@
+//! `transitd enroll` against Workers that take the code, and others.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::{Value, json};
+
+use super::world::{TOKEN, Worker, impostor, nobody, outcome, start, status_until};
+use crate::support::{Home, LONG};
+
+/// An HTTP server with one answer; it tells what it was asked.
+fn desk(status: u16, answer: &Value) -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    let body = answer.to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream: std::net::TcpStream = stream;
+            let (mut request, mut bytes) = (String::new(), [0; 4096]);
+            while !request.ends_with('}') {
+                let read = stream.read(&mut bytes).unwrap();
+                request.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+            }
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            )
+            .unwrap();
+            if tell.send(request).is_err() {
+                return;
+            }
+        }
+    });
+    (at, told)
+}
+
+fn welcome() -> Value {
+    json!({ "device_token": TOKEN, "host_id": "hst_00000000000a", "host": "titan", "org": "default" })
+}
+
+fn enroll(home: &Home, at: SocketAddr, more: &[&str]) -> (i32, String, String) {
+    let mut command = home.command("transitd");
+    command.args(["enroll", "--url", &format!("http://{at}/"), "--code", "abcd-efgh"]).args(more);
+    outcome(&mut command)
+}
+
+#[test]
+fn a_code_becomes_a_token_that_only_the_owner_reads() {
+    let home = Home::new();
+    let (at, asked) = desk(200, &welcome());
+    let (code, out, err) = enroll(&home, at, &["--host", "titan"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "Enrolled host titan (hst_00000000000a) in default.\n");
+    let request = asked.recv_timeout(LONG).unwrap();
+    assert!(request.starts_with("POST /api/daemon/enroll HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\"code\":\"ABCD-EFGH\"") && request.contains("\"daemon_ver\":"), "{request}");
+    let token = home.data().join("token");
+    assert_eq!(std::fs::read_to_string(&token).unwrap(), format!("{TOKEN}\n"));
+    for path in [token, home.path("config.json")] {
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let (code, out, err) = enroll(&home, at, &[]);
+    assert_eq!((code, out.as_str()), (73, ""));
+    assert!(err.contains("--force"), "{err}");
+    let (code, out, _) = enroll(&home, at, &["--force", "--json"]);
+    assert_eq!(code, 0);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["host_id"], "hst_00000000000a");
+}
+
+#[test]
+fn a_failed_enrolment_has_its_code_and_leaves_nothing() {
+    let cases: [(SocketAddr, &[&str], i32); 7] = [
+        (desk(401, &json!({ "error": "Unauthorized" })).0, &[], 77),
+        (desk(500, &json!({})).0, &[], 69),
+        (desk(404, &json!({})).0, &[], 76),
+        (desk(200, &json!({ "host": "titan" })).0, &[], 76),
+        (desk(200, &welcome()).0, &["--host", "hermes"], 78),
+        (impostor(b"SSH-2.0-OpenSSH_9.2\r\n", true), &[], 76),
+        (nobody(), &[], 69),
+    ];
+    for (at, more, wanted) in cases {
+        let home = Home::new();
+        let (code, out, err) = enroll(&home, at, more);
+        assert_eq!((code, out.as_str()), (wanted, ""), "{err}");
+        assert!(err.starts_with("transitd: ") && !err.contains(TOKEN), "{err}");
+        assert!(!home.data().join("token").exists() && !home.path("config.json").exists());
+    }
+}
+
+#[test]
+fn a_daemon_that_runs_connects_as_soon_as_its_host_is_enrolled() {
+    let worker = Worker::start();
+    let home = Home::new();
+    let _daemon = start(&home);
+    let status = status_until(&home, |_| true);
+    assert_eq!((&status["last_error"], &status["enrolled"]), (&json!("not enrolled"), &json!(false)));
+    // The desk gives the token, the scripted Worker takes it: the configuration is pointed at the latter.
+    let (at, _asked) = desk(200, &welcome());
+    assert_eq!(enroll(&home, at, &[]).0, 0);
+    home.file("config.json", json!({ "url": format!("http://{}", worker.at), "host": "titan" }).to_string());
+    assert_eq!(outcome(home.command("transitd").arg("kick")).0, 0);
+    let status = status_until(&home, |status| status["connected"] == true);
+    assert_eq!((&status["host"], &status["org"]), (&json!("titan"), &json!("default")));
+}

@@ -1,0 +1,170 @@
+//! From a session to the Worker: messages through the spool, and tool calls.
+
+use serde_json::{Value, json};
+use transit::proto::wire::{NakCode, RpcError, SendFrame, WorkerEvent};
+
+use super::world::{Adapter, Order, Worker, ask, enrolled, start, status_until};
+use crate::support::Home;
+
+/// Calls from a thread of its own, for calls that wait for what the test does.
+fn ask_beside<'a>(
+    scope: &'a std::thread::Scope<'a, '_>,
+    home: &'a Home,
+    call: Value,
+) -> std::thread::ScopedJoinHandle<'a, Value> {
+    scope.spawn(move || ask(home, &call))
+}
+
+fn sent(worker: &Worker) -> SendFrame {
+    worker.wait(|event| match event {
+        WorkerEvent::Send(frame) => Some(frame),
+        _ => None,
+    })
+}
+
+fn send(to: &str, body: &str) -> Value {
+    json!({ "op": "send", "to": to, "body": body })
+}
+
+#[test]
+fn a_message_is_committed_when_the_worker_says_so() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    status_until(&home, |status| status["connected"] == true);
+    std::thread::scope(|scope| {
+        let mut call = send("omar@hermes", "hello\nthere");
+        call["reply_to"] = "tx_00000000000f".into();
+        let asked = ask_beside(scope, &home, call);
+        let frame = sent(&worker);
+        assert_eq!((frame.from.as_str(), frame.to.as_str()), ("jess@titan", "omar@hermes"));
+        assert_eq!(
+            (frame.body.as_str(), frame.reply_to.as_deref()),
+            ("hello\nthere", Some("tx_00000000000f"))
+        );
+        worker.order(Order::SendAck(frame.id.clone()));
+        let answer = asked.join().unwrap();
+        assert_eq!((&answer["state"], &answer["id"]), (&json!("committed"), &json!(frame.id)));
+
+        let asked = ask_beside(scope, &home, send("#ops", "hello"));
+        worker.order(Order::SendNak(sent(&worker).id, NakCode::NotMember));
+        assert_eq!(asked.join().unwrap()["code"], "not_member");
+    });
+    let status = status_until(&home, |status| status["outbox"] == 0);
+    assert_eq!(status["dead"], 1, "what was refused for good is kept");
+}
+
+#[test]
+fn a_message_outlives_the_absence_of_the_worker_and_a_killed_daemon() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    drop(listener);
+    let home = enrolled(at);
+    let mut daemon = start(&home);
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    let answer = ask(&home, &send("omar@hermes", "hello"));
+    assert_eq!(answer["state"], "spooled");
+    assert_eq!(ask(&home, &json!({ "op": "status" }))["outbox"], 1);
+    daemon.signal(rustix::process::Signal::KILL);
+    daemon.wait();
+    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    let mut daemon = start(&home);
+    let frame = sent(&worker);
+    assert_eq!(json!(frame.id), answer["id"]);
+    // A refusal that passes, a connection that breaks, a daemon that is killed: the message stays under its id.
+    worker.order(Order::SendNak(frame.id.clone(), NakCode::RateLimited));
+    assert_eq!(sent(&worker).id, frame.id);
+    worker.order(Order::Cut);
+    assert_eq!(sent(&worker).id, frame.id);
+    daemon.signal(rustix::process::Signal::KILL);
+    daemon.wait();
+    let _daemon = start(&home);
+    assert_eq!(sent(&worker).id, frame.id);
+    worker.order(Order::SendAck(frame.id));
+    status_until(&home, |status| status["outbox"] == 0 && status["dead"] == 0);
+}
+
+#[test]
+fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
+    let at = super::world::nobody();
+    let home = enrolled(at);
+    let _daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    let answer = ask(&home, &send("omar@nowhere", "hello"));
+    assert_eq!(answer["state"], "spooled");
+    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    worker.order(Order::SendNak(answer["id"].as_str().unwrap().to_owned(), NakCode::NoRoute));
+    let frame = jess.next().unwrap();
+    let envelope = frame["envelope"].as_str().unwrap();
+    assert!(envelope.starts_with("<transit from=\"transit\""), "{envelope}");
+    assert!(envelope.contains("undeliverable to omar@nowhere: no_route"), "{envelope}");
+    assert!(envelope.contains(&format!("reply_to={}", answer["id"])), "{envelope}");
+}
+
+#[test]
+fn what_breaks_a_rule_is_refused_at_once_and_not_kept() {
+    let home = enrolled(super::world::nobody());
+    let _daemon = start(&home);
+    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "agent_not_found", "who is it?");
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    assert_eq!(ask(&home, &send("Omar", "hello"))["code"], "bad_address");
+    assert_eq!(ask(&home, &send("operator@hermes", "hello"))["code"], "bad_address");
+    assert_eq!(ask(&home, &send("omar@hermes", ""))["code"], "bad_request");
+    assert_eq!(ask(&home, &send("omar@hermes", &"x".repeat(65_537)))["code"], "body_too_large");
+    assert_eq!(ask(&home, &json!({ "op": "launch" }))["code"], "bad_request");
+    assert_eq!(ask(&home, &json!({ "op": "status" }))["outbox"], 0);
+    assert_eq!(ask(&home, &send("omar@hermes", &"x".repeat(65_536)))["state"], "spooled");
+}
+
+#[test]
+fn without_a_worker_the_agents_of_a_host_still_reach_each_other() {
+    let home = Home::new();
+    let _daemon = start(&home);
+    let (mut jess, registered) = Adapter::register(&home, "s1", Some("jess"));
+    let address = registered["address"].as_str().unwrap();
+    std::thread::scope(|scope| {
+        let asked = ask_beside(scope, &home, send(address, "note to self"));
+        let frame = jess.next().unwrap();
+        assert!(frame["envelope"].as_str().unwrap().contains("note to self"));
+        jess.ack(frame["id"].as_str().unwrap());
+        assert_eq!(asked.join().unwrap()["state"], "injected");
+    });
+    let host = address.split('@').nth(1).unwrap();
+    assert_eq!(ask(&home, &send(&format!("nobody@{host}"), "hello"))["code"], "agent_not_found");
+    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "not_enrolled");
+}
+
+#[test]
+fn a_tool_call_carries_the_caller_that_the_daemon_knows() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    status_until(&home, |status| status["connected"] == true);
+    let rpc =
+        json!({ "op": "rpc", "method": "read_message", "params": { "id": "tx_1", "caller": "omar@titan" } });
+    std::thread::scope(|scope| {
+        for answer in [Ok(json!("the text")), Err(RpcError::new("not_owner", "it is another agent's"))] {
+            let asked = ask_beside(scope, &home, rpc.clone());
+            let rid = worker.wait(|event| match event {
+                WorkerEvent::Rpc { rid, method, params } => {
+                    assert_eq!(method, "read_message");
+                    assert_eq!(params, json!({ "id": "tx_1", "caller": "jess@titan" }));
+                    Some(rid)
+                }
+                _ => None,
+            });
+            worker.order(Order::Answer(rid, answer.clone()));
+            match answer {
+                Ok(result) => assert_eq!(asked.join().unwrap()["result"], result),
+                Err(err) => assert_eq!(asked.join().unwrap()["code"], json!(err.code)),
+            }
+        }
+        let asked = ask_beside(scope, &home, rpc.clone());
+        worker.wait(|event| matches!(event, WorkerEvent::Rpc { .. }).then_some(()));
+        worker.order(Order::Cut);
+        let answer = asked.join().unwrap();
+        assert_eq!(answer["ok"], false, "{answer}");
+    });
+}
