@@ -5,6 +5,7 @@
 mod delivery;
 mod host;
 mod org;
+mod serve;
 mod source;
 
 use std::ffi::{OsStr, OsString};
@@ -72,6 +73,8 @@ struct UrlArg {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Serve hosts and senders until SIGTERM or SIGINT.
+    Serve(serve::Args),
     /// Bring the schema of the database up to date, making the database when there is none.
     Migrate,
     /// Organisations: nothing of one is visible to another.
@@ -93,8 +96,9 @@ enum Verb {
 /// # Errors
 /// When the database cannot be used, or a rule of it does not allow what was asked.
 pub fn run(args: Args) -> Result<Exit, Failure> {
-    let Args { verb, place, .. } = args;
+    let Args { verb, place, common } = args;
     match verb {
+        Verb::Serve(args) => serve::run(args, &place, &common),
         Verb::Migrate => migrate(&place),
         Verb::Org(verb) => org::run(verb, &Session::open(place)?),
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
@@ -296,6 +300,8 @@ const PAGE: Page = Page {
         Exit::Data,
         Exit::NoInput,
         Exit::NoRecipient,
+        Exit::Unavailable,
+        Exit::Software,
         Exit::CannotCreate,
         Exit::Io,
         Exit::TryLater,
@@ -320,6 +326,11 @@ const PAGE: Page = Page {
         ("worker.db.turn", "Locked for a moment by whoever changes the database next."),
     ],
     examples: &[
+        ("Serve on this machine alone", "transit-worker serve"),
+        (
+            "Serve behind a proxy that speaks TLS",
+            "transit-worker serve --listen 127.0.0.1:8787 --public-url https://transit.example",
+        ),
         ("Let a host in: what is printed is run on it", "transit-worker host enroll titan"),
         (
             "Take events for an agent, and let replies go to one place",

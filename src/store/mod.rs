@@ -134,10 +134,12 @@ impl StoreError {
     /// The same failure of the engine, as its kind.
     pub(crate) fn sql(path: &Path, source: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode::{
-            DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase, ReadOnly,
+            DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase, ReadOnly, SystemIoFailure,
         };
         match source.sqlite_error_code() {
             Some(DiskFull) => Self::Full { path: path.to_owned() },
+            // The engine's shared memory is a file as well, and it does not say why that could not grow.
+            Some(SystemIoFailure) if files::is_disk_full(path) => Self::Full { path: path.to_owned() },
             Some(ReadOnly) => Self::ReadOnly { path: path.to_owned() },
             Some(DatabaseBusy | DatabaseLocked) => Self::Locked { path: path.to_owned() },
             Some(DatabaseCorrupt | NotADatabase) => {

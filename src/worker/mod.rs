@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 use crate::net::service::Shutdown;
 use crate::store::StoreError;
-use crate::store::ledger::{Db, ServeLock};
+use crate::store::ledger::{Db, ServeLock, directory, sources};
 use crate::store::seal::MasterKey;
 use app::{App, Shared};
 pub use receiver::{ReceivedReply, receive};
@@ -94,6 +94,9 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
     let (listener, listen) = listen_on(config.listen)?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
     let url = url.trim_end_matches('/').to_owned();
+    db.read(|tx| sources::check_key(tx, &config.master_key))?;
+    let told = url.clone();
+    db.write(move |tx| directory::set_public_url(tx, &told))?;
     let ready_now = || ready(&Ready { listen, url });
     run(&stop, |stopping| async move {
         let listener = tokio::net::TcpListener::from_std(listener)
