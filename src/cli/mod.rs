@@ -80,6 +80,7 @@ fn with_examples(tool: Tool) -> Tool {
     let examples = tool.page.examples.iter().map(|(what, how)| format!("  {what}\n    {}", indented(how)));
     let help = format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n\n"));
     Tool { command: tool.command.after_long_help(help), ..tool }
+    vec![agent::tool(), send::tool(), sign::tool(), transitd::tool(), worker::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.

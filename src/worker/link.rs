@@ -244,6 +244,9 @@ impl Link {
         for agent in orders.grown {
             self.dispatch.grown(agent);
         }
+        for agent in orders.overdue {
+            self.dispatch.moved(agent);
+        }
         if let Some(Close { code, reason }) = orders.close {
             self.end.close(code, &reason);
         }
