@@ -10,7 +10,6 @@ pub mod output;
 pub mod secret;
 pub mod send;
 pub mod sign;
-mod stored;
 pub mod transitd;
 pub mod worker;
 
@@ -59,16 +58,6 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![sign::tool(), agent::tool()]
-    vec![agent::tool(), send::tool(), sign::tool(), worker::tool()]
-}
-
-/// The command with the examples of its page at the end of `--help`. A manual page has them in a section of their
-/// own, so what makes it from a [`Tool`] takes them off again.
-pub fn with_examples(command: clap::Command, page: &Page) -> clap::Command {
-    let examples: Vec<String> =
-        page.examples.iter().map(|(what, how)| format!("  {what}\n    {how}")).collect();
-    command.after_long_help(format!("Examples:\n{}", examples.join("\n\n")))
     let tools = [sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
     tools.map(with_examples).into()
 }
@@ -80,7 +69,6 @@ fn with_examples(tool: Tool) -> Tool {
     let examples = tool.page.examples.iter().map(|(what, how)| format!("  {what}\n    {}", indented(how)));
     let help = format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n\n"));
     Tool { command: tool.command.after_long_help(help), ..tool }
-    vec![agent::tool(), send::tool(), sign::tool(), transitd::tool(), worker::tool()]
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.

@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool, with_examples};
+use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::store::config::Paths;
 use crate::store::ledger::directory::{self, OrgRow};
@@ -288,7 +288,7 @@ fn or_dash(text: Option<impl ToString>) -> String {
 
 /// The command and its page.
 pub fn tool() -> Tool {
-    Tool { command: with_examples(Args::command(), &PAGE), page: PAGE }
+    Tool { command: Args::command(), page: PAGE }
 }
 
 const PAGE: Page = Page {
