@@ -6,7 +6,7 @@
 mod call;
 mod listen;
 mod run;
-mod session;
+pub(super) mod session;
 
 use std::path::Path;
 

@@ -30,7 +30,7 @@ use crate::store::config::Paths;
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
 /// What a wait ended with.
-pub(super) enum Next {
+pub(in crate::cli) enum Next {
     /// The session has its place, for the first time or again.
     Registered { agent: String, address: String, generation: u64 },
     /// An envelope to be answered; the same one may come again.
@@ -44,7 +44,7 @@ pub(super) enum Next {
 }
 
 /// What is said of a delivery, or of the session.
-pub(super) enum Answer {
+pub(in crate::cli) enum Answer {
     /// The envelope is durably where it belongs.
     Ack { id: String },
     /// It is not, and why.
@@ -54,7 +54,7 @@ pub(super) enum Answer {
 }
 
 /// A session and its connection, if there is one.
-pub(super) struct Session {
+pub(in crate::cli) struct Session {
     paths: Paths,
     register: Register,
     clock: SystemClock,
@@ -82,17 +82,26 @@ struct Link {
 }
 
 impl Session {
-    /// A session that connects at its first [`next`](Self::next).
+    /// A session of this process, which ends by a signal; see [`with`](Self::with).
     ///
     /// # Errors
     /// When the environment does not tell where the daemon is, or signals cannot be caught.
     pub(super) fn new(register: Register) -> Result<Self, Failure> {
-        let failed = |err| Failure::new(Exit::Io, "get ready to wait", err);
-        let (stop, wake) = (Shutdown::on_signals().map_err(failed)?, Wake::new().map_err(failed)?);
+        let stop =
+            Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
+        Self::with(control::paths()?, register, stop)
+    }
+
+    /// A session that connects at its first [`next`](Self::next) and ends when `stop` is raised.
+    ///
+    /// # Errors
+    /// When there is nothing to be woken by.
+    pub(in crate::cli) fn with(paths: Paths, register: Register, stop: Shutdown) -> Result<Self, Failure> {
+        let wake = Wake::new().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
         let waker = wake.clone();
         stop.on_trigger(move || waker.wake());
         Ok(Self {
-            paths: control::paths()?,
+            paths,
             register,
             clock: SystemClock::new(),
             stop,
@@ -115,7 +124,7 @@ impl Session {
     ///
     /// # Errors
     /// When the daemon refuses the session for good, or the socket is not to be trusted.
-    pub(super) fn next(
+    pub(in crate::cli) fn next(
         &mut self,
         watched: &[(BorrowedFd<'_>, PollFlags)],
         until: Option<Mono>,
@@ -152,7 +161,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub(super) fn say(&mut self, answer: Answer) -> Result<(), Failure> {
+    pub(in crate::cli) fn say(&mut self, answer: Answer) -> Result<(), Failure> {
         match &mut self.link {
             Some(link) if link.registered => {
                 link.say(&answer);

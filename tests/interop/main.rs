@@ -1,0 +1,11 @@
+//! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk.
+//!
+//! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
+
+#[path = "../it/rig.rs"]
+mod rig;
+mod senders;
+mod signing;
+#[path = "../it/support.rs"]
+mod support;
+mod sweep;
