@@ -99,6 +99,12 @@ pub fn is_exposed(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o044 != 0)
 }
 
+/// Whether the disk of `path` has no room for another page or two. `false` when that cannot be told.
+pub fn is_disk_full(path: &Path) -> bool {
+    const NEXT_TO_NOTHING: u64 = 64 * 1024;
+    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEXT_TO_NOTHING)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

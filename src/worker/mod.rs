@@ -1,1 +1,153 @@
 //! The role of the server: `transit-worker`.
+//!
+//! It takes signed events and the messages of daemons, keeps them in the ledger, and hands each to the daemon of
+//! its agent. Everything that is promised to anybody is a committed row first; what is held in memory (who is
+//! connected, what is in flight, token buckets) can be lost at any time.
+//!
+//! Start here: [`serve`] shows what runs and in which order it starts and stops.
+
+mod app;
+mod callback;
+mod connection;
+mod dispatch;
+mod enroll;
+mod ingest;
+mod link;
+mod links;
+mod receiver;
+mod route;
+mod rpc;
+mod sweep;
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::net::service::Shutdown;
+use crate::store::StoreError;
+use crate::store::ledger::{Db, ServeLock, directory, sources};
+use crate::store::seal::MasterKey;
+use app::{App, Shared};
+pub use receiver::{ReceivedReply, receive};
+
+/// Threads that serve connections; the ledger's writer and the posting of replies have their own.
+const SERVING_THREADS: usize = 2;
+/// Time in which connections may end in order after a wish to stop.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// How a Worker is run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The SQLite file of its ledger.
+    pub database: PathBuf,
+    /// How the world reaches it, when that differs from where it listens.
+    pub public_url: Option<String>,
+    /// Whether replies may be posted to loopback and private addresses.
+    pub allow_private_callbacks: bool,
+    /// What the secrets in the ledger are sealed under.
+    pub master_key: MasterKey,
+}
+
+/// What is known once it serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// The address it listens on.
+    pub listen: SocketAddr,
+    /// Its base URL, without a final slash.
+    pub url: String,
+}
+
+/// Why a Worker could not serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// The address cannot be listened on.
+    #[error("could not listen on {listen}: {source}")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The threads of the server cannot be started.
+    #[error("could not start the server's threads: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// The ledger cannot be opened, or another process serves it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Serves until `stop` is raised. `ready` is called once, when connections are accepted.
+///
+/// # Errors
+/// When the address or the ledger cannot be had. Failures of single requests are theirs alone.
+pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
+    let _lock = ServeLock::take(&config.database)?;
+    let db = Db::open(&config.database)?;
+    let (listener, listen) = listen_on(config.listen)?;
+    let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
+    let url = url.trim_end_matches('/').to_owned();
+    db.read(|tx| sources::check_key(tx, &config.master_key))?;
+    let told = url.clone();
+    db.write(move |tx| directory::set_public_url(tx, &told))?;
+    let ready_now = || ready(&Ready { listen, url });
+    run(&stop, |stopping| async move {
+        let listener = tokio::net::TcpListener::from_std(listener)
+            .map_err(|source| WorkerError::Listen { listen, source })?;
+        let app: App = Arc::new(Shared::new(db, config.master_key, stopping.clone()));
+        let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
+        let sweeper = tokio::spawn(sweep::run(app.clone()));
+        ready_now();
+        tracing::info!(%listen, "serving");
+
+        connection::serve(listener, app::router(app.clone()), stopping, STOP_WAIT).await;
+
+        // No request comes any more. The links say goodbye, and replies that are being posted are recorded.
+        app.links.closed(STOP_WAIT).await;
+        let _ = sweeper.await;
+        let _ = tokio::time::timeout(STOP_WAIT, callbacks).await;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), WorkerError> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    listen().map_err(|source| WorkerError::Listen { listen: address, source })
+}
+
+/// Runs `main` on a runtime of its own; what it is given turns true when `stop` is raised.
+fn run<F: Future<Output = Result<(), WorkerError>>>(
+    stop: &Shutdown,
+    main: impl FnOnce(watch::Receiver<bool>) -> F,
+) -> Result<(), WorkerError> {
+    let runtime = runtime(SERVING_THREADS)?;
+    let (tell, stopping) = watch::channel(false);
+    stop.on_trigger(move || {
+        tell.send_replace(true);
+    });
+    let ended = runtime.block_on(main(stopping));
+    runtime.shutdown_timeout(STOP_WAIT);
+    ended
+}
+
+fn runtime(threads: usize) -> Result<Runtime, WorkerError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("worker")
+        .enable_all()
+        .build()
+        .map_err(WorkerError::Runtime)
+}

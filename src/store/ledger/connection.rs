@@ -23,8 +23,12 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens, or makes, a file 0600 that processes lock.
+/// Opens, or makes, a file 0600 that processes lock. It comes before the database itself, so that it is also what
+/// makes a directory that is missing.
 pub(super) fn open_lock(path: &Path) -> Result<File, StoreError> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+        files::private_dir(dir)?;
+    }
     File::options()
         .read(true)
         .write(true)
@@ -44,9 +48,6 @@ pub(super) struct Turnstile {
 
 impl Turnstile {
     pub(super) fn open(database: &Path) -> Result<Self, StoreError> {
-        if let Some(dir) = database.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
-            files::private_dir(dir)?;
-        }
         let path = beside(database, ".turn");
         Ok(Self { file: open_lock(&path)?, path })
     }

@@ -247,26 +247,9 @@ pub fn public_url(tx: &Tx<'_>) -> Result<Option<String>, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::ledger::Db;
+    use crate::store::ledger::tests::{code, with_org};
 
     const NOW: Wall = Wall(1_000_000);
-
-    fn with_org(test: impl FnOnce(&Tx<'_>, &OrgRow) + Send + 'static) {
-        let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("w.db")).unwrap();
-        db.write(move |tx| {
-            test(tx, &org(tx, "default")?.unwrap());
-            Ok(())
-        })
-        .unwrap();
-    }
-
-    fn code<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> &'static str {
-        match outcome.unwrap_err() {
-            StoreError::Refused(refusal) => refusal.code(),
-            other => panic!("{other}"),
-        }
-    }
 
     fn titan() -> Host {
         "titan".parse().unwrap()

@@ -163,3 +163,87 @@ fn waiting(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
 fn present(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
     Ok(get(tx, org_id, id)?.ok_or_else(|| Refusal::not_found("delivery", id))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ledger::directory::OrgRow;
+    use crate::store::ledger::tests::{code, with_org};
+    use crate::store::ledger::{events, replies, sources};
+    use crate::store::seal::MasterKey;
+
+    const NOW: Wall = Wall(1_000_000);
+    const LATER: Wall = Wall(1_000_500);
+
+    /// A source, and the ids of `count` deliveries of its events.
+    fn with_deliveries(count: usize, test: impl FnOnce(&Tx<'_>, &OrgRow, Vec<String>) + Send + 'static) {
+        with_org(move |tx, org| {
+            let source = sources::NewSource {
+                name: "ci".parse().unwrap(),
+                target_addr: "bob@demo".parse().unwrap(),
+                reply_url: None,
+                prefixes: vec![],
+                secret: crate::secret::Secret::new("s").unwrap(),
+                rate: 5,
+                burst: 20,
+                instructions: None,
+            };
+            let key = MasterKey::from_base64("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap();
+            let source = sources::create(tx, &org.id, &source, &key, NOW).unwrap();
+            let accept = |n| {
+                let body = format!(
+                    r#"{{"schema":"transit.ingest/1","event_key":"k{n}","conversation_id":"c","content":"x"}}"#
+                );
+                let event = crate::proto::ingest::parse_event(body.as_bytes()).unwrap();
+                let target = "bob@demo".parse().unwrap();
+                events::accept(tx, &source, &event, "d", 1, &target, NOW).unwrap().delivery_id
+            };
+            let ids = (0..count).map(accept).collect();
+            test(tx, org, ids);
+        });
+    }
+
+    #[test]
+    fn a_list_goes_on_after_its_last_row_and_keeps_to_a_state() {
+        with_deliveries(5, |tx, org, ids| {
+            let first = list(tx, &org.id, None, 0, 3).unwrap();
+            let rest = list(tx, &org.id, None, first[2].seq, 3).unwrap();
+            let listed: Vec<_> = first.iter().chain(&rest).map(|row| row.id.clone()).collect();
+            assert_eq!(listed, ids);
+            let Listed { source, agent, event_key, .. } = &first[1];
+            assert_eq!((source.as_deref(), &**agent, &**event_key), (Some("ci"), "bob@demo", "k1"));
+            handle(tx, &org.id, &ids[1], LATER).unwrap();
+            assert_eq!(list(tx, &org.id, Some("handled"), 0, 9).unwrap().len(), 1);
+            assert_eq!(list(tx, &org.id, Some("pending"), 0, 9).unwrap().len(), 4);
+            assert!(list(tx, "org_other", None, 0, 9).unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn a_reply_that_waits_is_posted_at_once_or_never() {
+        with_deliveries(1, |tx, org, ids| {
+            let (org, id) = (org.id.as_str(), ids[0].as_str());
+            assert_eq!(reply(tx, org, id).unwrap(), None);
+            let delivery = deliveries::get(tx, org, id).unwrap().unwrap();
+            replies::record(tx, org, &delivery, "done", NOW).unwrap();
+            requeue(tx, org, id, LATER).unwrap();
+            let waits = reply(tx, org, id).unwrap().unwrap();
+            assert_eq!((waits.state.as_str(), waits.next_attempt_at), ("due", LATER));
+            let settled = handle(tx, org, id, LATER).unwrap();
+            assert_eq!((settled.state.as_str(), settled.updated_at), ("handled", LATER));
+            assert_eq!(reply(tx, org, id).unwrap().unwrap().state, "dropped");
+            assert_eq!(code(requeue(tx, org, id, LATER)), "already_handled");
+            assert_eq!(code(handle(tx, org, id, LATER)), "already_handled");
+            assert_eq!(code(handle(tx, org, "dlv_none", LATER)), "not_found");
+        });
+    }
+
+    #[test]
+    fn the_deliveries_of_a_deleted_source_stay() {
+        with_deliveries(1, |tx, org, ids| {
+            sources::delete(tx, &org.id, &"ci".parse().unwrap()).unwrap();
+            assert_eq!(get(tx, &org.id, &ids[0]).unwrap().unwrap().source, None);
+            requeue(tx, &org.id, &ids[0], LATER).unwrap();
+        });
+    }
+}

@@ -99,22 +99,40 @@ pub fn get(tx: &Tx<'_>, org_id: &str, delivery_id: &str) -> Result<Option<ReplyR
     )
 }
 
-/// The replies of all organisations that are due, the longest overdue first. A reply whose source was deleted is
-/// never due.
+/// The sources, each with its organisation, that have replies due. A reply whose source was deleted is never due.
 ///
 /// # Errors
 /// When the ledger cannot be read.
-pub fn due(tx: &Tx<'_>, now: Wall, limit: usize) -> Result<Vec<DueReply>, StoreError> {
+pub fn due_sources(tx: &Tx<'_>, now: Wall) -> Result<Vec<(String, String)>, StoreError> {
+    tx.all(
+        "SELECT DISTINCT r.org_id, r.integration_id FROM reply r
+         JOIN source s ON s.org_id = r.org_id AND s.integration_id = r.integration_id
+         WHERE r.state = 'due' AND r.next_attempt_at <= ?1",
+        values![now],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
+/// The replies of one source that are due, the longest overdue first.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn due(
+    tx: &Tx<'_>,
+    org_id: &str,
+    integration_id: &str,
+    now: Wall,
+    limit: usize,
+) -> Result<Vec<DueReply>, StoreError> {
     tx.all(
         "SELECT r.org_id, r.delivery_id, r.integration_id, r.agent, r.message, r.attempts, e.conversation_id,
                 e.event_key, e.user_name, e.reply_url, e.secret_no
          FROM reply r
          JOIN delivery d ON d.org_id = r.org_id AND d.id = r.delivery_id
          JOIN event e ON e.org_id = r.org_id AND e.id = d.event_id
-         JOIN source s ON s.org_id = r.org_id AND s.integration_id = r.integration_id
-         WHERE r.state = 'due' AND r.next_attempt_at <= ?1
-         ORDER BY r.next_attempt_at LIMIT ?2",
-        values![now, i64::try_from(limit).unwrap_or(i64::MAX)],
+         WHERE r.org_id = ?1 AND r.integration_id = ?2 AND r.state = 'due' AND r.next_attempt_at <= ?3
+         ORDER BY r.next_attempt_at LIMIT ?4",
+        values![org_id, integration_id, now, i64::try_from(limit).unwrap_or(i64::MAX)],
         DueReply::read,
     )
 }

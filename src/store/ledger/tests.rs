@@ -2,7 +2,27 @@
 
 use std::sync::mpsc;
 
+use super::directory::OrgRow;
 use super::*;
+
+/// Runs `test` in the writer of a fresh ledger, with its one organisation.
+pub(super) fn with_org(test: impl FnOnce(&Tx<'_>, &OrgRow) + Send + 'static) {
+    let (_dir, db) = open();
+    let change = move |tx: &Tx<'_>| {
+        test(tx, &directory::org(tx, "default")?.unwrap());
+        Ok(())
+    };
+    db.write(change).unwrap();
+}
+
+/// The code with which something was refused.
+#[track_caller]
+pub(super) fn code<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> &'static str {
+    match outcome.unwrap_err() {
+        StoreError::Refused(refusal) => refusal.code(),
+        other => panic!("{other}"),
+    }
+}
 
 fn open() -> (tempfile::TempDir, Db) {
     let dir = tempfile::tempdir().unwrap();

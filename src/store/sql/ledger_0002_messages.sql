@@ -124,7 +124,7 @@ CREATE TABLE reply (
     FOREIGN KEY (org_id, delivery_id) REFERENCES delivery (org_id, id)
 );
 
-CREATE INDEX reply_due ON reply (next_attempt_at) WHERE state = 'due';
+CREATE INDEX reply_due ON reply (org_id, integration_id, next_attempt_at) WHERE state = 'due';
 
 -- The latest attempts to post a reply, for the operator who asks why it is not there.
 CREATE TABLE reply_attempt (

@@ -1,7 +1,8 @@
 //! Sources: their rules, their secrets, and what is kept apart.
 
 use super::*;
-use crate::store::ledger::{Db, directory};
+use crate::store::ledger::directory;
+use crate::store::ledger::tests::{code, with_org};
 
 const NOW: Wall = Wall(1_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -28,25 +29,6 @@ fn new(name: &str) -> NewSource {
     }
 }
 
-/// Runs `test` in the writer, with the id of the organisation `default`.
-fn with_org(test: impl FnOnce(&Tx<'_>, &str) + Send + 'static) {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(&dir.path().join("w.db")).unwrap();
-    db.write(move |tx| {
-        let org = directory::org(tx, "default")?.unwrap();
-        test(tx, &org.id);
-        Ok(())
-    })
-    .unwrap();
-}
-
-fn code<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> &'static str {
-    match outcome.unwrap_err() {
-        StoreError::Refused(refusal) => refusal.code(),
-        other => panic!("{other}"),
-    }
-}
-
 fn shown(row: &SourceRow, now: Wall) -> Vec<(i64, String)> {
     let secrets = row.secrets(&key(1), now).unwrap();
     secrets.into_iter().map(|found| (found.number, found.secret.expose().to_owned())).collect()
@@ -55,6 +37,7 @@ fn shown(row: &SourceRow, now: Wall) -> Vec<(i64, String)> {
 #[test]
 fn a_source_is_found_again_as_it_was_made() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         let mut wanted = new("ci");
         wanted.prefixes = vec!["https://h.example/in/".parse().unwrap(), "http://h:1/".parse().unwrap()];
         wanted.reply_url = Some("https://h.example/in/a".into());
@@ -72,6 +55,7 @@ fn a_source_is_found_again_as_it_was_made() {
 #[test]
 fn names_and_reply_addresses_keep_their_rules() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         for name in BUILT_IN_CONNECTORS {
             assert_eq!(code(create(tx, org, &new(name), &key(1), NOW)), "reserved_name");
         }
@@ -86,6 +70,7 @@ fn names_and_reply_addresses_keep_their_rules() {
 #[test]
 fn an_old_secret_is_good_for_its_overlap_and_signs_the_replies_of_its_events() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         let made = create(tx, org, &new("ci"), &key(1), NOW).unwrap();
         assert_eq!(shown(&made, NOW), [(1, "one".to_owned())]);
         let rotate = |text| rotate(tx, org, &made.name, (&key(1), &secret(text)), DAY, NOW).unwrap();
@@ -105,6 +90,7 @@ fn an_old_secret_is_good_for_its_overlap_and_signs_the_replies_of_its_events() {
 #[test]
 fn another_master_key_is_noticed() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         check_key(tx, &key(1)).unwrap();
         let made = create(tx, org, &new("ci"), &key(1), NOW).unwrap();
         check_key(tx, &key(1)).unwrap();
@@ -116,6 +102,7 @@ fn another_master_key_is_noticed() {
 #[test]
 fn a_paused_or_deleted_source_takes_no_events() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         let made = create(tx, org, &new("ci"), &key(1), NOW).unwrap();
         assert!(set_paused(tx, org, &made.name, true, NOW).unwrap().paused);
         assert!(active_by_name(tx, "ci").unwrap().is_empty());
@@ -131,6 +118,7 @@ fn a_paused_or_deleted_source_takes_no_events() {
 #[test]
 fn an_update_changes_what_it_names_and_never_leaves_a_reply_address_outside_its_prefixes() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         let mut wanted = new("ci");
         wanted.prefixes = vec!["https://h.example/in/".parse().unwrap()];
         wanted.reply_url = Some("https://h.example/in/a".into());
@@ -151,6 +139,7 @@ fn an_update_changes_what_it_names_and_never_leaves_a_reply_address_outside_its_
 #[test]
 fn organisations_do_not_see_each_others_sources() {
     with_org(|tx, org| {
+        let org = org.id.as_str();
         let other = directory::create_org(tx, &"other".parse().unwrap(), "Other").unwrap();
         let mine = create(tx, org, &new("ci"), &key(1), NOW).unwrap();
         assert!(get(tx, &other.id, "ci").unwrap().is_none());

@@ -1,0 +1,182 @@
+//! What all requests share, and which request goes where.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::StreamExt;
+use serde_json::json;
+use tokio::sync::{oneshot, watch};
+
+use super::callback::Callbacks;
+use super::links::Links;
+use super::{enroll, ingest, link};
+use crate::clock::{Bucket, Clock, Mono, SystemClock, Wall};
+use crate::limits::BODY_WAIT;
+use crate::store::StoreError;
+use crate::store::ledger::{Db, Tx};
+use crate::store::seal::MasterKey;
+
+/// What every request and every link has.
+pub(super) type App = Arc<Shared>;
+
+pub(super) struct Shared {
+    /// The ledger. Reads are short and run where they are asked for; writes never block a serving thread.
+    pub(super) db: Db,
+    /// Opens the secrets of sources.
+    pub(super) key: MasterKey,
+    /// The machine's clocks.
+    pub(super) clock: SystemClock,
+    /// Who is connected.
+    pub(super) links: Links,
+    /// Where a reply is posted from.
+    pub(super) callbacks: Callbacks,
+    /// The buckets of sources, by integration id.
+    pub(super) sources: Buckets<String>,
+    /// The buckets of senders, by host id and name.
+    pub(super) senders: Buckets<(String, String)>,
+    /// Turns true when the process stops.
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Shared {
+    pub(super) fn new(db: Db, key: MasterKey, stopping: watch::Receiver<bool>) -> Self {
+        Self {
+            db,
+            key,
+            clock: SystemClock::new(),
+            links: Links::default(),
+            callbacks: Callbacks::default(),
+            sources: Buckets::default(),
+            senders: Buckets::default(),
+            stopping,
+        }
+    }
+
+    pub(super) fn wall(&self) -> Wall {
+        self.clock.wall()
+    }
+
+    pub(super) fn mono(&self) -> Mono {
+        self.clock.mono()
+    }
+
+    /// Changes the ledger and waits for the commit, without blocking the thread.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tell, told) = oneshot::channel();
+        self.db.submit(change, move |outcome| {
+            // Whoever waited may have gone away; the change stands all the same.
+            let _ = tell.send(outcome);
+        });
+        told.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Token buckets by key, each made when it is first asked for.
+pub(super) struct Buckets<K>(Mutex<HashMap<K, Kept>>);
+
+struct Kept {
+    rate: u32,
+    burst: u32,
+    bucket: Bucket,
+    asked: Mono,
+}
+
+/// Buckets that are kept; beyond, those that are full again are forgotten.
+const BUCKETS_KEPT: usize = 10_000;
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Buckets<K> {
+    /// Takes one token of `key`'s bucket, which is made anew when its rate or burst was changed.
+    pub(super) fn take(&self, key: K, rate: u32, burst: u32, now: Mono) -> Result<(), Duration> {
+        let mut buckets = lock(&self.0);
+        if buckets.len() >= BUCKETS_KEPT {
+            buckets.retain(|_, kept| {
+                let full_after = f64::from(kept.burst) / f64::from(kept.rate.max(1));
+                now.since(kept.asked).as_secs_f64() < full_after
+            });
+        }
+        let fresh = || Kept { rate, burst, bucket: Bucket::new(rate, burst, now), asked: now };
+        let kept = buckets.entry(key).or_insert_with(fresh);
+        if (kept.rate, kept.burst) != (rate, burst) {
+            *kept = fresh();
+        }
+        kept.asked = now;
+        kept.bucket.take(now)
+    }
+}
+
+/// A lock whose holder never leaves it half changed: a panic elsewhere does not spread through it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All routes. A wrong method on a known path is 405, an unknown path 404; paths are taken as they are written.
+pub(super) fn router(app: App) -> Router {
+    Router::new()
+        .route("/api/daemon/enroll", post(enroll::enroll))
+        .route("/api/daemon/ws", get(link::upgrade))
+        .route("/ingest/{source}", post(ingest::receive))
+        .route("/ingest/{source}/health", get(ingest::health))
+        .route("/healthz", get(health))
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "not_found") })
+        .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed") })
+        .with_state(app)
+}
+
+/// Its clock is told, because a wrong one makes every signed request a 401.
+async fn health(State(app): State<App>) -> Response {
+    Json(json!({ "ok": true, "time": app.wall().to_string() })).into_response()
+}
+
+/// `{"error": text}` with this status.
+pub(super) fn error(status: StatusCode, text: &str) -> Response {
+    (status, Json(json!({ "error": text }))).into_response()
+}
+
+/// The one answer to whoever could not prove who they are.
+pub(super) fn unauthorized() -> Response {
+    error(StatusCode::UNAUTHORIZED, "Unauthorized")
+}
+
+/// What went wrong is the operator's to know.
+pub(super) fn failed(doing: &str, err: &StoreError) -> Response {
+    tracing::error!(%err, "{doing} failed");
+    error(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
+}
+
+/// Reads a body of at most `longest` bytes, never more than one piece beyond; the answer when that cannot be.
+pub(super) async fn read_body(body: Body, longest: usize) -> Result<Vec<u8>, Response> {
+    let mut pieces = body.into_data_stream();
+    let read = async {
+        let mut bytes = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| error(StatusCode::BAD_REQUEST, "the body was cut off"))?;
+            if bytes.len() + piece.len() > longest {
+                return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    };
+    match tokio::time::timeout(BODY_WAIT, read).await {
+        Ok(read) => read,
+        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "request_timeout")),
+    }
+}

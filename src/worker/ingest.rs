@@ -1,0 +1,201 @@
+//! transit.ingest/1: `POST /ingest/{source}` and its health.
+//!
+//! The order of checks is the protocol's: which source, how long, who, what, how often. Whatever is wrong with who
+//! it is looks the same from outside.
+
+use axum::Json;
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::app::{App, Shared, error, failed, read_body, unauthorized};
+use crate::addr::{Addr, AgentAddr, Source};
+use crate::limits::INGEST_BYTES;
+use crate::proto::ingest::{
+    Event, RuleError, SCHEMA, SIGNATURE_HEADER, SignedHeaders, Signer, TIMESTAMP_HEADER, check_headers,
+    parse_event, reply_url_allowed,
+};
+use crate::store::StoreError;
+use crate::store::ledger::events::{self, Accepted, AcceptedKind};
+use crate::store::ledger::messages::Queue;
+use crate::store::ledger::sources::{self, SourceRow};
+
+/// `GET /ingest/{source}/health`: unsigned, the same for a source of any organisation.
+pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
+    let name = uri.path().strip_prefix("/ingest/").and_then(|rest| rest.strip_suffix("/health"));
+    match candidates(&app, name) {
+        Ok(found) if found.is_empty() => not_found(),
+        Ok(_) => Json(json!({ "ok": true, "schema": SCHEMA })).into_response(),
+        Err(err) => failed("reading sources", &err),
+    }
+}
+
+/// `POST /ingest/{source}`.
+pub(super) async fn receive(State(app): State<App>, request: Request) -> Response {
+    match take(&app, request).await {
+        Ok(answer) | Err(answer) => answer,
+    }
+}
+
+async fn take(app: &App, request: Request) -> Result<Response, Response> {
+    let store = |err| failed("taking an event", &err);
+    let (head, body) = request.into_parts();
+    let sources = candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?;
+    if sources.is_empty() {
+        return Err(not_found());
+    }
+    if body.size_hint().lower() > INGEST_BYTES as u64 {
+        return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
+    }
+    let body = read_body(body, INGEST_BYTES).await?;
+    let now = app.wall();
+    let headers = signed_headers(&head.headers, now.unix_seconds());
+    let (source, secret_no) =
+        sender(app, sources, headers.as_ref(), &body).map_err(store)?.ok_or_else(unauthorized)?;
+    let event = parse_event(&body).map_err(|err| broken(&err))?;
+    check_reply_url(&source, &event).map_err(|err| broken(&err))?;
+
+    let digest = events::digest(&event);
+    if let Some(before) =
+        app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)?
+    {
+        return Ok(answer(&source, &before));
+    }
+    if let Err(wait) = app.sources.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
+    {
+        return Err(too_many(wait));
+    }
+    let accepted = store_event(app, source.clone(), event, digest, secret_no).await.map_err(store)?;
+    Ok(answer(&source, &accepted))
+}
+
+/// The sources of this name that take events. A name that is none, as it is written, has none.
+fn candidates(app: &Shared, name: Option<&str>) -> Result<Vec<SourceRow>, StoreError> {
+    match name.and_then(|name| name.parse::<Source>().ok()) {
+        Some(name) => app.db.read(|tx| sources::active_by_name(tx, name.as_str())),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The signed headers, if each came exactly once, in its form, and in time.
+fn signed_headers(headers: &HeaderMap, now_s: i64) -> Option<SignedHeaders> {
+    let once = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        values.next().filter(|_| values.next().is_none()).map(|value| value.as_bytes())
+    };
+    check_headers(once(TIMESTAMP_HEADER), once(SIGNATURE_HEADER), now_s).ok()
+}
+
+/// The one source whose secret, current or old, made the signature, and the number of that secret. Every secret
+/// is tried, also when the headers are no good, so that nothing tells which check failed.
+fn sender(
+    app: &Shared,
+    sources: Vec<SourceRow>,
+    headers: Option<&SignedHeaders>,
+    body: &[u8],
+) -> Result<Option<(SourceRow, i64)>, StoreError> {
+    let (timestamp, signature) = headers.map_or(("0", ""), |h| (h.timestamp(), h.signature()));
+    let now = app.wall();
+    let (mut matched, mut unreadable) = (Vec::new(), None);
+    for source in sources {
+        let secrets = match source.secrets(&app.key, now) {
+            Ok(secrets) => secrets,
+            Err(err) => {
+                unreadable = Some(err);
+                continue;
+            }
+        };
+        let mut number = None;
+        for secret in secrets {
+            if Signer::new(&secret.secret).verify(timestamp, body, signature) {
+                number = Some(secret.number);
+            }
+        }
+        matched.extend(number.map(|number| (source, number)));
+    }
+    match (matched.len(), unreadable) {
+        (1, _) => Ok(matched.pop()),
+        (0, Some(err)) => Err(err),
+        _ => Ok(None),
+    }
+}
+
+fn check_reply_url(source: &SourceRow, event: &Event) -> Result<(), RuleError> {
+    match &event.reply_url {
+        Some(url) => reply_url_allowed(url, &source.prefixes).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Stores the event; the agent's link hears of it as soon as it is committed.
+async fn store_event(
+    app: &App,
+    source: SourceRow,
+    event: Event,
+    digest: String,
+    secret_no: i64,
+) -> Result<Accepted, StoreError> {
+    let Addr::Agent(target) = source.target_addr.clone() else {
+        return Err(StoreError::LimitReached { what: "a source that targets a room", limit: 0 });
+    };
+    let queue = queue_of(&source.org_id, &target);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (now, hints) = (app.wall(), app.clone());
+    app.db.submit(
+        move |tx| events::accept(tx, &source, &event, &digest, secret_no, &target, now),
+        move |outcome| {
+            if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
+                hints.links.wake(&queue);
+            }
+            // The sender may have gone away; the event stands all the same.
+            let _ = tell.send(outcome);
+        },
+    );
+    told.await.unwrap_or(Err(StoreError::Closed))
+}
+
+fn queue_of(org_id: &str, agent: &AgentAddr) -> Queue {
+    Queue { org_id: org_id.to_owned(), host: agent.host.to_string(), agent: agent.name.to_string() }
+}
+
+fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
+    let Accepted { event_id, delivery_id, kind } = accepted;
+    let (status, word) = match kind {
+        AcceptedKind::New => (StatusCode::ACCEPTED, "queued"),
+        AcceptedKind::Same | AcceptedKind::Different => (StatusCode::OK, "duplicate"),
+    };
+    let mut body = json!({ "status": word, "event_id": event_id, "delivery_id": delivery_id });
+    if *kind == AcceptedKind::Different {
+        body["same"] = false.into();
+    }
+    tracing::info!(
+        source = source.name.as_str(),
+        event_id,
+        delivery_id,
+        same = *kind != AcceptedKind::Different,
+        word
+    );
+    (status, Json(body)).into_response()
+}
+
+fn broken(rule: &RuleError) -> Response {
+    let mut body = json!({ "error": rule.text });
+    if let Some(field) = &rule.field {
+        body["field"] = field.as_str().into();
+    }
+    (StatusCode::BAD_REQUEST, Json(body)).into_response()
+}
+
+fn too_many(wait: std::time::Duration) -> Response {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let mut answer = error(StatusCode::TOO_MANY_REQUESTS, "rate_limited");
+    answer.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+    answer
+}
+
+fn not_found() -> Response {
+    error(StatusCode::NOT_FOUND, "source_not_found")
+}

@@ -1,0 +1,164 @@
+//! Who is connected: one host, one socket.
+//!
+//! Everything here is a hint or an order to a link's own task. A lost hint costs a delay, never a message.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::app::lock;
+use crate::proto::Close;
+use crate::proto::wire::close;
+use crate::store::ledger::messages::Queue;
+
+/// Whose socket it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) org_id: String,
+    /// The organisation's slug.
+    pub(super) org: String,
+    pub(super) host_id: String,
+    /// The host's name.
+    pub(super) host: String,
+    /// The hash of the token that opened it.
+    pub(super) token_hash: String,
+}
+
+impl Owner {
+    /// The queue of one of the host's agents.
+    pub(super) fn queue(&self, agent: &str) -> Queue {
+        Queue { org_id: self.org_id.clone(), host: self.host.clone(), agent: agent.to_owned() }
+    }
+}
+
+/// How others reach a link.
+pub(super) struct Handle {
+    pub(super) owner: Owner,
+    orders: Mutex<Orders>,
+    given: Notify,
+}
+
+/// What a link has been told since it looked last.
+#[derive(Default)]
+pub(super) struct Orders {
+    /// Agents whose queues have grown.
+    pub(super) grown: HashSet<String>,
+    /// The link is to end.
+    pub(super) close: Option<Close>,
+}
+
+impl Handle {
+    pub(super) fn new(owner: Owner) -> Arc<Self> {
+        Arc::new(Self { owner, orders: Mutex::default(), given: Notify::new() })
+    }
+
+    /// Ends once there are orders.
+    pub(super) async fn ordered(&self) {
+        self.given.notified().await;
+    }
+
+    pub(super) fn orders(&self) -> Orders {
+        std::mem::take(&mut *lock(&self.orders))
+    }
+
+    pub(super) fn close(&self, code: u16, reason: &str) {
+        lock(&self.orders).close = Some(Close { code, reason: reason.to_owned() });
+        self.given.notify_one();
+    }
+}
+
+/// The links whose hello was good, and the number of all sockets.
+pub(super) struct Links {
+    /// By organisation and host.
+    by_host: Mutex<HashMap<(String, String), Arc<Handle>>>,
+    open: watch::Sender<usize>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { by_host: Mutex::default(), open: watch::Sender::new(0) }
+    }
+}
+
+impl Links {
+    /// Counts a socket until `closed` is told.
+    pub(super) fn opened(&self) {
+        self.open.send_modify(|open| *open += 1);
+    }
+
+    /// A socket is gone, and its host's place with it, unless a newer one has taken that.
+    pub(super) fn gone(&self, handle: &Arc<Handle>) {
+        let mut by_host = lock(&self.by_host);
+        let key = (handle.owner.org_id.clone(), handle.owner.host.clone());
+        if by_host.get(&key).is_some_and(|held| Arc::ptr_eq(held, handle)) {
+            by_host.remove(&key);
+        }
+        drop(by_host);
+        self.open.send_modify(|open| *open -= 1);
+    }
+
+    /// Waits until all sockets are gone, at most for `longest`.
+    pub(super) async fn closed(&self, longest: Duration) {
+        let mut open = self.open.subscribe();
+        let _ = tokio::time::timeout(longest, open.wait_for(|&open| open == 0)).await;
+    }
+
+    /// A good hello: the link takes its host's place, and an older one is told to go.
+    pub(super) fn claim(&self, handle: &Arc<Handle>) {
+        let key = (handle.owner.org_id.clone(), handle.owner.host.clone());
+        let older = lock(&self.by_host).insert(key, handle.clone());
+        if let Some(older) = older.filter(|older| !Arc::ptr_eq(older, handle)) {
+            older.close(close::REPLACED, "replaced by a new daemon connection");
+        }
+    }
+
+    /// Says that there is something new for an agent.
+    pub(super) fn wake(&self, queue: &Queue) {
+        let key = (queue.org_id.clone(), queue.host.clone());
+        let Some(handle) = lock(&self.by_host).get(&key).cloned() else { return };
+        lock(&handle.orders).grown.insert(queue.agent.clone());
+        handle.given.notify_one();
+    }
+
+    /// All links whose hello was good.
+    pub(super) fn all(&self) -> Vec<Arc<Handle>> {
+        lock(&self.by_host).values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(host: &str) -> Arc<Handle> {
+        Handle::new(Owner {
+            org_id: "org_1".into(),
+            org: "default".into(),
+            host_id: format!("hst_{host}"),
+            host: host.into(),
+            token_hash: String::new(),
+        })
+    }
+
+    #[test]
+    fn a_newer_link_replaces_the_older_and_only_its_own_end_frees_the_place() {
+        let links = Links::default();
+        let (older, newer) = (handle("titan"), handle("titan"));
+        links.opened();
+        links.opened();
+        links.claim(&older);
+        links.claim(&older);
+        assert!(older.orders().close.is_none(), "a second claim of the same link replaces nothing");
+        links.claim(&newer);
+        assert_eq!(older.orders().close.unwrap().code, close::REPLACED);
+        links.gone(&older);
+        links.wake(&newer.owner.queue("jess"));
+        links.wake(&handle("other").owner.queue("jess"));
+        assert_eq!(newer.orders().grown, HashSet::from(["jess".to_owned()]));
+        assert_eq!(links.all().len(), 1);
+        links.gone(&newer);
+        assert!(links.all().is_empty());
+    }
+}

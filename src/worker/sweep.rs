@@ -1,0 +1,62 @@
+//! What is done by time alone: revoked hosts are cut off, overdue messages end.
+
+use std::time::Duration;
+
+use super::app::App;
+use super::connection::raised;
+use crate::proto::wire::close;
+use crate::store::StoreError;
+use crate::store::ledger::{directory, messages};
+
+/// How soon a revocation by another process is noticed.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Every so many rounds overdue messages are looked for.
+const EXPIRY_ROUNDS: u32 = 10;
+
+/// Runs until the process stops.
+pub(super) async fn run(app: App) {
+    let mut stopping = app.stopping.clone();
+    for round in 0_u32.. {
+        let (sweeping, expiring) = (app.clone(), round.is_multiple_of(EXPIRY_ROUNDS));
+        let swept = tokio::task::spawn_blocking(move || {
+            cut_off_revoked(&sweeping)?;
+            if expiring { expire(&sweeping) } else { Ok(()) }
+        });
+        match swept.await {
+            Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
+            Err(err) => tracing::error!(%err, "sweeping failed"),
+            Ok(Ok(())) => {}
+        }
+        tokio::select! {
+            () = raised(&mut stopping) => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// A link whose token opens nothing any more, or opens another host, ends.
+fn cut_off_revoked(app: &App) -> Result<(), StoreError> {
+    let links = app.links.all();
+    let revoked = app.db.read(|tx| {
+        let mut revoked = Vec::new();
+        for link in links {
+            let host = directory::host_by_token(tx, &link.owner.token_hash)?;
+            if host.is_none_or(|host| host.id != link.owner.host_id) {
+                revoked.push(link);
+            }
+        }
+        Ok(revoked)
+    })?;
+    for link in revoked {
+        link.close(close::REVOKED, "host revoked");
+    }
+    Ok(())
+}
+
+fn expire(app: &App) -> Result<(), StoreError> {
+    let now = app.wall();
+    for bounced in app.db.write(move |tx| messages::expire(tx, now))? {
+        app.links.wake(&bounced);
+    }
+    Ok(())
+}
