@@ -59,7 +59,17 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    vec![agent::tool(), send::tool(), sign::tool(), transitd::tool(), worker::tool()]
+    let tools = [sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
+    tools.map(with_examples).into()
+}
+
+/// The tool with the examples of its page at the end of `--help`. A manual page has them in a section of their own,
+/// so what makes it from a [`Tool`] takes them off again.
+fn with_examples(tool: Tool) -> Tool {
+    let indented = |lines: &str| lines.replace('\n', "\n    ");
+    let examples = tool.page.examples.iter().map(|(what, how)| format!("  {what}\n    {}", indented(how)));
+    let help = format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n\n"));
+    Tool { command: tool.command.after_long_help(help), ..tool }
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.
