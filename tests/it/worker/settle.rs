@@ -129,7 +129,7 @@ fn a_reply_that_is_not_taken_stays_pending_and_is_posted_again_after_a_restart()
     let again = eventually(|| reply(&mut daemon, "jess", &id, "another").ok());
     assert_eq!((&again["duplicate"], &again["message"]), (&json!(true), &json!("fixed")));
     worker.admin(&["delivery", "requeue", &id]);
-    eventually(|| (sink.rest().len() >= 1).then_some(()));
+    eventually(|| (!sink.rest().is_empty()).then_some(()));
     worker.admin(&["delivery", "requeue", &id]);
     eventually(|| (state(&worker, &id) == "handled").then_some(()));
 }
@@ -191,4 +191,17 @@ fn the_small_receiver_takes_a_signed_reply_and_nothing_else() {
     assert_eq!((received.delivery_id, received.message), (id, "fixed".to_owned()));
     stop.trigger();
     assert_eq!(replies.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn a_delivery_that_nobody_answers_is_shown_again_on_the_same_socket() {
+    let (worker, mut daemon, _) = world(None);
+    worker.event(event("k1").to_string().as_bytes());
+    let ids = [0, 1].map(|showing| {
+        let delivered = daemon.delivered();
+        let shown = envelope::parse(delivered["envelope"].as_str().unwrap()).unwrap().envelope;
+        assert!(matches!(shown.kind, Kind::Channel { redelivery, .. } if redelivery == showing), "{shown:?}");
+        delivered["id"].clone()
+    });
+    assert_eq!(ids[0], ids[1]);
 }
