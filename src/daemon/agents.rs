@@ -124,6 +124,8 @@ impl Connection<'_> {
             if session.mailbox.is_replaced() {
                 // With a word to it: an adapter that reconnects by itself would take the session back at once.
                 self.machine.refuse("replaced", "another process has taken the session over");
+            } else if session.mailbox.is_ended() {
+                self.machine.close();
             }
             dispatch.look(now);
         }

@@ -18,11 +18,12 @@ pub(super) struct Mailbox {
     /// Wakes it: it looks whether rows are due, or whether it is to end.
     pub(super) wake: Wake,
     replaced: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
 }
 
 impl Mailbox {
     pub(super) fn new(wake: Wake) -> Self {
-        Self { wake, replaced: Arc::default() }
+        Self { wake, replaced: Arc::default(), ended: Arc::default() }
     }
 
     /// Whether a newer connection has taken the session over.
@@ -30,8 +31,18 @@ impl Mailbox {
         self.replaced.load(Ordering::Acquire)
     }
 
+    /// Whether the session has to register again.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
         self.wake.wake();
     }
 }
@@ -179,10 +190,10 @@ impl Registry {
         self.inner().sessions.values().cloned().collect()
     }
 
-    /// Ends every session.
+    /// Lets every session register again.
     pub(super) fn end_all(&self) {
         for session in self.all() {
-            session.mailbox.replace();
+            session.mailbox.end();
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
 
-use super::world::{TOKEN, Worker, impostor, nobody, outcome, start, status_until};
+use super::world::{Adapter, TOKEN, Worker, impostor, nobody, outcome, start, status_until};
 use crate::support::{Home, LONG};
 
 /// An HTTP server with one answer; it tells what it was asked.
@@ -98,6 +98,8 @@ fn a_daemon_that_runs_connects_as_soon_as_its_host_is_enrolled() {
     let _daemon = start(&home);
     let status = status_until(&home, |_| true);
     assert_eq!((&status["last_error"], &status["enrolled"]), (&json!("not enrolled"), &json!(false)));
+    let (mut jess, told) = Adapter::register(&home, "s1", Some("jess"));
+    assert!(told["address"] != "jess@titan", "{told}");
     // The desk gives the token, the scripted Worker takes it: the configuration is pointed at the latter.
     let (at, _asked) = desk(200, &welcome());
     assert_eq!(enroll(&home, at, &[]).0, 0);
@@ -105,4 +107,6 @@ fn a_daemon_that_runs_connects_as_soon_as_its_host_is_enrolled() {
     assert_eq!(outcome(home.command("transitd").arg("kick")).0, 0);
     let status = status_until(&home, |status| status["connected"] == true);
     assert_eq!((&status["host"], &status["org"]), (&json!("titan"), &json!("default")));
+    assert_eq!(jess.next(), None, "a session that was told another address registers again");
+    assert_eq!(Adapter::register(&home, "s1", Some("jess")).1["address"], "jess@titan");
 }
