@@ -29,7 +29,7 @@ fn a_hello_that_is_none_closes_with_its_code() {
     let hello = |proto: u32, host: &str| {
         json!({ "t": "hello", "proto": proto, "daemon_ver": "1", "host": host }).to_string()
     };
-    let mut try_first = |message: Message| {
+    let try_first = |message: Message| {
         let mut daemon = Daemon::connect(worker.at, &token).unwrap();
         daemon.socket.send(message).unwrap();
         let (frames, code) = daemon.closed();
