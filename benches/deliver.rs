@@ -17,7 +17,10 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use support::{Running, connect, free_port, fsyncs_per_second, micros, peer, percentile, verdict, verdict_at_most, work_dir};
+use support::{
+    Running, connect, free_port, fsyncs_per_second, micros, peer, percentile, verdict, verdict_at_most,
+    work_dir,
+};
 use tungstenite::{Message, WebSocket};
 
 const BODY: usize = 1024;
@@ -36,7 +39,11 @@ fn main() {
     let fsyncs = f64::midpoint(before, fsyncs_per_second(dir.path()));
 
     println!("1 KiB messages, one producer, one consumer; the disk: {fsyncs:.0} fsyncs/s");
-    for (name, run) in [("transit-worker", &ours), ("NATS JetStream, sync always", &nats), ("Redis Streams, fsync always", &redis)] {
+    for (name, run) in [
+        ("transit-worker", &ours),
+        ("NATS JetStream, sync always", &nats),
+        ("Redis Streams, fsync always", &redis),
+    ] {
         println!(
             "{name}: 64 in flight {:.0} messages/s; one in flight, send to deliver p50 {:.0} us, p99 {:.0} us",
             run.rate, run.p50_us, run.p99_us
@@ -149,7 +156,9 @@ fn daemon(to: SocketAddr, host: &str, agent: &str, token: &str) -> WebSocket<Tcp
         .expect("a request");
     let (mut socket, _) = tungstenite::client(request, connect(to)).expect("an upgrade");
     let hello = format!(r#"{{"t":"hello","proto":1,"daemon_ver":"bench","host":"{host}"}}"#);
-    let roster = format!(r#"{{"t":"roster","agents":[{{"name":"{agent}","kind":"bench","pane_id":"p","status":"idle","cwd":"/","title":"","named_by":"user"}}]}}"#);
+    let roster = format!(
+        r#"{{"t":"roster","agents":[{{"name":"{agent}","kind":"bench","pane_id":"p","status":"idle","cwd":"/","title":"","named_by":"user"}}]}}"#
+    );
     socket.send(Message::text(hello)).expect("hello is taken");
     assert!(socket.read().expect("an answer").to_text().expect("text").contains("hello_ok"));
     socket.send(Message::text(roster)).expect("the roster is taken");
@@ -216,18 +225,29 @@ fn jetstream(dir: &Path, nats: &Path) -> Run {
         store.display()
     );
     fs::write(&config, text).expect("a configuration");
-    let _server = Running::start(Command::new(nats).arg("-c").arg(&config).stderr(std::process::Stdio::null()));
+    let _server =
+        Running::start(Command::new(nats).arg("-c").arg(&config).stderr(std::process::Stdio::null()));
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let (mut writer, mut reader) = nats_connect(address);
     writer.write_all(b"SUB inbox.setup 9\r\n").expect("a subscription");
     for (api, config) in [
-        ("STREAM.CREATE.BENCH", r#"{"name":"BENCH","subjects":["bench.m"],"storage":"file","retention":"workqueue"}"#),
-        ("CONSUMER.DURABLE.CREATE.BENCH.C", r#"{"stream_name":"BENCH","config":{"durable_name":"C","deliver_subject":"deliver.c","ack_policy":"explicit","max_ack_pending":2000}}"#),
+        (
+            "STREAM.CREATE.BENCH",
+            r#"{"name":"BENCH","subjects":["bench.m"],"storage":"file","retention":"workqueue"}"#,
+        ),
+        (
+            "CONSUMER.DURABLE.CREATE.BENCH.C",
+            r#"{"stream_name":"BENCH","config":{"durable_name":"C","deliver_subject":"deliver.c","ack_policy":"explicit","max_ack_pending":2000}}"#,
+        ),
     ] {
         let call = format!("PUB $JS.API.{api} inbox.setup {}\r\n{config}\r\n", config.len());
         writer.write_all(call.as_bytes()).expect("a call");
         let (_, answer) = nats_message(&mut reader, &mut writer);
-        assert!(!String::from_utf8_lossy(&answer).contains("\"error\""), "{}", String::from_utf8_lossy(&answer));
+        assert!(
+            !String::from_utf8_lossy(&answer).contains("\"error\""),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
     }
     writer.write_all(b"SUB inbox.acks 1\r\n").expect("a subscription");
     let (tell, delivered) = channel();
@@ -239,7 +259,9 @@ fn jetstream(dir: &Path, nats: &Path) -> Run {
 fn nats_connect(to: SocketAddr) -> (TcpStream, BufReader<TcpStream>) {
     let mut writer = connect(to);
     let reader = BufReader::new(writer.try_clone().expect("a second handle"));
-    writer.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false}\r\n").expect("CONNECT");
+    writer
+        .write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false}\r\n")
+        .expect("CONNECT");
     (writer, reader)
 }
 
@@ -288,7 +310,11 @@ impl Broker for Nats {
         };
         let wait_for_ack = || {
             let (_, answer) = nats_message(reader, &mut writer.borrow_mut());
-            assert!(!String::from_utf8_lossy(&answer).contains("\"error\""), "{}", String::from_utf8_lossy(&answer));
+            assert!(
+                !String::from_utf8_lossy(&answer).contains("\"error\""),
+                "{}",
+                String::from_utf8_lossy(&answer)
+            );
         };
         produce(count, window, send, wait_for_ack, delivered)
     }
@@ -317,7 +343,16 @@ fn redis_streams(dir: &Path, redis: &Path) -> Run {
     let port_text = port.to_string();
     let _server = Running::start(
         Command::new(redis)
-            .args(["--bind", "127.0.0.1", "--port", &port_text, "--appendonly", "yes", "--appendfsync", "always"])
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                &port_text,
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+            ])
             .args(["--save", "", "--dir"])
             .arg(&store),
     );
@@ -376,12 +411,17 @@ impl Resp {
 fn redis_consumer(mut stream: TcpStream, tell: &Sender<(usize, Instant)>) {
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     loop {
-        redis_call(&mut stream, &["XREADGROUP", "GROUP", "g", "c", "COUNT", "64", "BLOCK", "5000", "STREAMS", "s", ">"]);
+        redis_call(
+            &mut stream,
+            &["XREADGROUP", "GROUP", "g", "c", "COUNT", "64", "BLOCK", "5000", "STREAMS", "s", ">"],
+        );
         let answer = redis_answer(&mut reader);
         let at = Instant::now();
         let Some(entries) = answer.list().first().map(|stream| stream.list()[1].list()) else { continue };
-        let ids: Vec<String> =
-            entries.iter().map(|entry| String::from_utf8_lossy(entry.list()[0].bytes()).into_owned()).collect();
+        let ids: Vec<String> = entries
+            .iter()
+            .map(|entry| String::from_utf8_lossy(entry.list()[0].bytes()).into_owned())
+            .collect();
         let words: Vec<&str> = ["XACK", "s", "g"].into_iter().chain(ids.iter().map(String::as_str)).collect();
         redis_call(&mut stream, &words);
         let _ = redis_answer(&mut reader);

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use support::{Running, connect, free_port, fsyncs_per_second, micros, peer, percentile, verdict, verdict_at_most, work_dir};
+use support::{
+    Running, connect, free_port, fsyncs_per_second, micros, peer, percentile, verdict, verdict_at_most,
+    work_dir,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CONNECTIONS: usize = 64;
@@ -36,8 +39,17 @@ fn main() {
     let fsyncs = (before + middle + after) / 3.0;
 
     println!("{CONNECTIONS} connections, bodies of about 1 KiB, unique keys; the disk: {fsyncs:.0} fsyncs/s");
-    for (name, run) in [("transit-worker, group commit", &grouped), ("one commit a request", &single), ("adnanh/webhook", &foreign)] {
-        println!("{name}: {:.0} requests/s, p50 {:.2} ms, p99 {:.2} ms", run.rate, run.p50_us / 1e3, run.p99_us / 1e3);
+    for (name, run) in [
+        ("transit-worker, group commit", &grouped),
+        ("one commit a request", &single),
+        ("adnanh/webhook", &foreign),
+    ] {
+        println!(
+            "{name}: {:.0} requests/s, p50 {:.2} ms, p99 {:.2} ms",
+            run.rate,
+            run.p50_us / 1e3,
+            run.p99_us / 1e3
+        );
     }
     verdict("requests beside fsyncs", grouped.rate / fsyncs, 4.0);
     verdict("requests beside one commit a request", grouped.rate / single.rate, 5.0);
@@ -59,7 +71,11 @@ fn ours(dir: &Path, name: &str, batch: usize, requests: usize) -> Run {
     let request = |n: usize| {
         let body = body(n);
         let signature = mac(format!("{now}.").as_bytes(), &body);
-        head("/ingest/bench", &format!("Transit-Timestamp: {now}\r\nTransit-Signature: v1={signature}\r\n"), body)
+        head(
+            "/ingest/bench",
+            &format!("Transit-Timestamp: {now}\r\nTransit-Signature: v1={signature}\r\n"),
+            body,
+        )
     };
     load(server.address, "HTTP/1.1 202", requests, request)
 }
@@ -74,7 +90,9 @@ fn adnanh(dir: &Path, webhook: &Path, requests: usize) -> Run {
     fs::write(dir.join("hooks.json"), hooks.to_string()).expect("a hooks file");
     let port_text = port.to_string();
     let _server = Running::start(
-        Command::new(webhook).args(["-ip", "127.0.0.1", "-port", &port_text, "-hooks"]).arg(dir.join("hooks.json")),
+        Command::new(webhook)
+            .args(["-ip", "127.0.0.1", "-port", &port_text, "-hooks"])
+            .arg(dir.join("hooks.json")),
     );
     let request = |n: usize| {
         let body = body(n);
@@ -114,7 +132,8 @@ fn load(to: SocketAddr, expected: &'static str, requests: usize, request: impl F
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let start = Instant::now();
     let mut times: Vec<Duration> = runtime.block_on(async {
-        let clients: Vec<_> = shares.into_iter().map(|share| tokio::spawn(client(to, expected, share))).collect();
+        let clients: Vec<_> =
+            shares.into_iter().map(|share| tokio::spawn(client(to, expected, share))).collect();
         let mut all = Vec::with_capacity(requests);
         for client in clients {
             all.extend(client.await.expect("a client ends well"));
@@ -150,6 +169,7 @@ async fn client(to: SocketAddr, expected: &'static str, share: Vec<Vec<u8>>) -> 
 fn is_whole(answer: &[u8]) -> bool {
     let Some(end) = memchr::memmem::find(answer, b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
-    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+    let length =
+        head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
     answer.len() >= end + 4 + length.unwrap_or(0)
 }

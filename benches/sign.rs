@@ -35,14 +35,24 @@ fn main() {
     let openssl_single = cpu(format!("{} dgst -sha256 -hmac bench-secret {one}", openssl.display()));
     let batch = cpu(format!("{sign} --lines {lines}"));
     let python_batch = cpu(format!("{} -I {} {secret} {lines}", python.display(), shown(&at("loop.py"))));
-    println!("one payload of 1 KiB, CPU of the whole process: transit-sign {:.2} ms, openssl dgst {:.2} ms", single * 1e3, openssl_single * 1e3);
-    println!("10,000 payloads, CPU: transit-sign --lines {:.1} ms, Python {:.1} ms", batch * 1e3, python_batch * 1e3);
+    println!(
+        "one payload of 1 KiB, CPU of the whole process: transit-sign {:.2} ms, openssl dgst {:.2} ms",
+        single * 1e3,
+        openssl_single * 1e3
+    );
+    println!(
+        "10,000 payloads, CPU: transit-sign --lines {:.1} ms, Python {:.1} ms",
+        batch * 1e3,
+        python_batch * 1e3
+    );
 
     let bytes = 512 << 20;
     fs::write(at("large"), vec![0x7b; bytes]).expect("a large payload");
     let ours = (0..3).map(|_| mb_per_second(&sign, &at("large"), bytes)).fold(0.0, f64::max);
     let theirs = openssl_speed(&openssl);
-    println!("large bodies: transit-sign {ours:.0} MB/s with reading the file, openssl speed {theirs:.0} MB/s in memory");
+    println!(
+        "large bodies: transit-sign {ours:.0} MB/s with reading the file, openssl speed {theirs:.0} MB/s in memory"
+    );
 
     verdict_at_most("one payload, CPU beside openssl dgst", single / openssl_single, 0.5);
     verdict_at_most("10,000 payloads, CPU beside a Python loop", batch / python_batch, 0.25);

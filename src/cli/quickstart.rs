@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::output::{Exit, Failure};
 use crate::addr::{AgentAddr, Source};
 use crate::net::service::Shutdown;
-use crate::worker::{self, ReceivedReply};
+use crate::worker::ReceivedReply;
 use demo::Heard;
 use setup::{Place, Started};
 use story::Story;
@@ -56,7 +56,12 @@ impl Names {
     fn new() -> Self {
         let addr = |text: &str| text.parse().expect("the names of the quickstart are names");
         let source = |text: &str| text.parse().expect("the sources of the quickstart are sources");
-        Self { robin: addr("robin@demo"), you: addr("you@demo"), build: source("build"), hello: source("hello") }
+        Self {
+            robin: addr("robin@demo"),
+            you: addr("you@demo"),
+            build: source("build"),
+            hello: source("hello"),
+        }
     }
 }
 
@@ -115,7 +120,10 @@ fn round_trip(
     let host = setup::enrol(place, names, &url)?;
     threads.push(setup::start_daemon(place, stop)?);
     setup::wait_until_connected(place)?;
-    story.step("Host", &format!("{} is enrolled ({}), and its daemon is connected", host.host, host.host_id))?;
+    story.step(
+        "Host",
+        &format!("{} is enrolled ({}), and its daemon is connected", host.host, host.host_id),
+    )?;
 
     let (tell, heard) = mpsc::channel();
     threads.push(demo::start(place, names, tell, stop)?);
@@ -162,7 +170,9 @@ fn stay(story: &mut Story, trip: &Trip, stop: &Shutdown) -> Result<(), Failure> 
             match heard {
                 Heard::Envelope { envelope, .. } => story.envelope(&envelope)?,
                 Heard::Replied { status } => story.step("Reply", &format!("chat_reply → {status}"))?,
-                Heard::Registered(address) => story.step("Agent", &format!("{address} is registered again"))?,
+                Heard::Registered(address) => {
+                    story.step("Agent", &format!("{address} is registered again"))?
+                }
             }
         }
         for reply in trip.replies.try_iter() {
@@ -175,8 +185,8 @@ fn stay(story: &mut Story, trip: &Trip, stop: &Shutdown) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What [`worker::receive`] and the sources have in common.
+/// What the sources were given.
 struct Secrets {
     build: crate::secret::Secret,
-    replies: Receiver<worker::ReceivedReply>,
+    replies: Receiver<ReceivedReply>,
 }

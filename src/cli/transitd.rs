@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::logging::{self, LogArgs};
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool, control, duration};
+use super::{Common, Page, Tool, control, duration, quickstart};
 use crate::addr::Host;
 use crate::daemon::enroll::{EnrollError, Enrolled, enroll};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
@@ -55,6 +55,11 @@ enum Verb {
     /// The code was made for one host, with `transit-worker host enroll`; it is used up by this. A daemon that runs
     /// connects at once.
     Enroll(EnrollArgs),
+    /// See the whole of Transit at work on this machine, with no account and no network.
+    ///
+    /// Starts a Worker on loopback, enrols this host, registers an agent and declares a source; then sends one
+    /// signed event through the public endpoint and shows every step, to the signed callback.
+    Quickstart(quickstart::Args),
     /// Tell how the daemon is.
     Status(StatusArgs),
     /// Let the daemon connect to the Worker anew, at once.
@@ -113,6 +118,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
     match verb {
         Verb::Run(args) => serve(&common, args),
         Verb::Enroll(args) => enrol(&args),
+        Verb::Quickstart(args) => quickstart::run(&args),
         Verb::Status(args) => status(&args),
         Verb::Kick => {
             ask(&control::paths()?, Op::Kick)?;
@@ -336,6 +342,7 @@ const PAGE: Page = Page {
         ),
     ],
     examples: &[
+        ("See it all at work, on this machine alone", "transitd quickstart"),
         ("Enrol this host", "transitd enroll --url https://hub.example --code ABCD-EFGH"),
         (
             "Run, and let a script wait until the Worker is reached",

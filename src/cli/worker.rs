@@ -258,9 +258,7 @@ fn master_key(database: &std::path::Path) -> Result<(MasterKey, String), Failure
         })?;
         return Ok((key, MASTER_KEY.to_owned()));
     }
-    let mut file = database.as_os_str().to_owned();
-    file.push(".key");
-    let file = PathBuf::from(file);
+    let file = MasterKey::file_beside(database);
     let key =
         MasterKey::from_file_or_new(&file).map_err(|err| Failure::store("read the master key", &err))?;
     Ok((key, file.display().to_string()))

@@ -4,7 +4,7 @@
 //! as associated data, so that a sealed value moved to another row does not open.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,6 +33,13 @@ impl MasterKey {
     pub fn from_base64(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(STANDARD.decode(text.trim()).ok()?);
         Some(Self(Zeroizing::new(<[u8; 32]>::try_from(bytes.as_slice()).ok()?)))
+    }
+
+    /// Where the key of a database is, unless the operator gives it in another way: beside it, with `.key` added.
+    pub fn file_beside(database: &Path) -> PathBuf {
+        let mut file = database.as_os_str().to_owned();
+        file.push(".key");
+        file.into()
     }
 
     /// The key in `path`, which is made when it is absent.

@@ -16,6 +16,7 @@ use futures_util::StreamExt;
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
+use super::Limits;
 use super::callback::Callbacks;
 use super::links::Links;
 use super::{enroll, ingest, link};
@@ -43,15 +44,18 @@ pub(super) struct Shared {
     pub(super) sources: Buckets<String>,
     /// The buckets of senders, by host id and name.
     pub(super) senders: Buckets<(String, String)>,
+    /// What a peer may do.
+    pub(super) limits: Limits,
     /// Turns true when the process stops.
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Shared {
-    pub(super) fn new(db: Db, key: MasterKey, stopping: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(db: Db, key: MasterKey, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
         Self {
             db,
             key,
+            limits,
             clock: SystemClock::new(),
             links: Links::default(),
             callbacks: Callbacks::default(),

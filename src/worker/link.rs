@@ -128,8 +128,9 @@ impl Link {
         let (tell, notes) = mpsc::unbounded_channel();
         let (handle, owner) = (Handle::new(owner.clone()), Arc::new(owner));
         app.links.opened();
+        let (rate, burst) = app.limits.frames;
         Self {
-            end: WorkerEnd::new(config, now),
+            end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
             senders: HashSet::new(),
             wake_at: now,

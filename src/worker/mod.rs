@@ -28,9 +28,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use crate::limits;
 use crate::net::service::Shutdown;
 use crate::store::StoreError;
-use crate::store::ledger::{Db, ServeLock, directory, sources};
+use crate::store::ledger::{self, Db, ServeLock, directory, sources};
 use crate::store::seal::MasterKey;
 use app::{App, Shared};
 pub use receiver::{ReceivedReply, receive};
@@ -53,6 +54,37 @@ pub struct Config {
     pub allow_private_callbacks: bool,
     /// What the secrets in the ledger are sealed under.
     pub master_key: MasterKey,
+    /// What a peer may do, and how much is committed at once.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// A Worker with the defaults of everything else.
+    pub fn new(listen: SocketAddr, database: PathBuf, master_key: MasterKey) -> Self {
+        let limits = Limits::default();
+        Self { listen, database, public_url: None, allow_private_callbacks: false, master_key, limits }
+    }
+}
+
+/// What a peer may do, and how much is committed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Frames a second of one socket, and at once.
+    pub frames: (u32, u32),
+    /// Messages a second of one sender, and at once.
+    pub sends: (u32, u32),
+    /// Most changes of the ledger that share one commit. 1 is for comparison: each has its own.
+    pub commit_group: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            frames: (limits::FRAME_RATE, limits::FRAME_BURST),
+            sends: (limits::SEND_RATE, limits::SEND_BURST),
+            commit_group: ledger::COMMIT_GROUP,
+        }
+    }
 }
 
 /// What is known once it serves.
@@ -90,7 +122,7 @@ pub enum WorkerError {
 /// When the address or the ledger cannot be had. Failures of single requests are theirs alone.
 pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let _lock = ServeLock::take(&config.database)?;
-    let db = Db::open(&config.database)?;
+    let db = Db::open_grouping(&config.database, config.limits.commit_group)?;
     let (listener, listen) = listen_on(config.listen)?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
     let url = url.trim_end_matches('/').to_owned();
@@ -101,7 +133,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
     run(&stop, |stopping| async move {
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|source| WorkerError::Listen { listen, source })?;
-        let app: App = Arc::new(Shared::new(db, config.master_key, stopping.clone()));
+        let app: App = Arc::new(Shared::new(db, config.master_key, config.limits, stopping.clone()));
         let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
         let sweeper = tokio::spawn(sweep::run(app.clone()));
         ready_now();

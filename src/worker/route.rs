@@ -11,7 +11,7 @@ use super::links::Owner;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
-use crate::limits::{BODY_BYTES, SEND_BURST, SEND_RATE};
+use crate::limits::BODY_BYTES;
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};
@@ -63,7 +63,8 @@ fn check(
         return Ok(Refused(NakCode::NoRoute));
     }
     let bucket = (owner.host_id.clone(), from.name.to_string());
-    if app.senders.take(bucket, SEND_RATE, SEND_BURST, app.mono()).is_err() {
+    let (rate, burst) = app.limits.sends;
+    if app.senders.take(bucket, rate, burst, app.mono()).is_err() {
         return Ok(Refused(NakCode::RateLimited));
     }
     if frame.body.len() > BODY_BYTES {

@@ -44,7 +44,10 @@ fn an_event_by_curl_and_openssl_is_delivered_once_and_answered() {
     assert_eq!((status.as_str(), &answer["status"]), ("202", &json!("queued")));
     let id = answer["delivery_id"].as_str().unwrap().to_owned();
     let (status, again) = post(&rig, &body, &body);
-    assert_eq!((status.as_str(), &again["status"], &again["delivery_id"]), ("200", &json!("duplicate"), &json!(id)));
+    assert_eq!(
+        (status.as_str(), &again["status"], &again["delivery_id"]),
+        ("200", &json!("duplicate"), &json!(id))
+    );
     let changed = body.replace('7', "8");
     assert_eq!(post(&rig, &changed, &body).0, "401", "one changed byte");
 
@@ -69,7 +72,8 @@ fn an_event_by_curl_and_openssl_is_delivered_once_and_answered() {
 #[test]
 fn headers_of_transit_sign_are_what_curl_sends() {
     let rig = Rig::start("http://127.0.0.1:9/");
-    let body = json!({"schema": "transit.ingest/1", "event_key": "piped", "conversation_id": "c", "content": "hi"});
+    let body =
+        json!({"schema": "transit.ingest/1", "event_key": "piped", "conversation_id": "c", "content": "hi"});
     let file = rig.home.file("event.json", body.to_string());
     let script = r#"transit-sign --secret-file "$SECRET" event.json | curl -sS --noproxy '*' -H @- --data-binary @event.json "$URL""#;
     let path = format!("{}:{}", crate::support::programs().display(), std::env::var("PATH").unwrap());

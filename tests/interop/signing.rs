@@ -34,8 +34,22 @@ fn ten_thousand_payloads_sign_as_python_signs_them() {
     let home = Home::new();
     let secret = "kéy with blanks";
     let file = home.file("secret", secret);
-    let input: Vec<u8> = payloads(10_000).into_iter().flat_map(|mut p| { p.push(0); p }).collect();
-    let args = ["--secret-file", file.to_str().unwrap(), "--timestamp", "1767225600", "--output", "signature", "--null"];
+    let input: Vec<u8> = payloads(10_000)
+        .into_iter()
+        .flat_map(|mut p| {
+            p.push(0);
+            p
+        })
+        .collect();
+    let args = [
+        "--secret-file",
+        file.to_str().unwrap(),
+        "--timestamp",
+        "1767225600",
+        "--output",
+        "signature",
+        "--null",
+    ];
     let ours = home.run("transit-sign", args, &input);
     assert!(ours.status.success());
     let mut python = Command::new("python3")
@@ -62,7 +76,15 @@ fn openssl_makes_the_same_signature() {
         let signed = home.file("signed", [b"1767225600.", payload.as_slice()].concat());
         let ours = home.run(
             "transit-sign",
-            ["--secret-file", secret.to_str().unwrap(), "--timestamp", "1767225600", "--output", "signature", file.to_str().unwrap()],
+            [
+                "--secret-file",
+                secret.to_str().unwrap(),
+                "--timestamp",
+                "1767225600",
+                "--output",
+                "signature",
+                file.to_str().unwrap(),
+            ],
             b"",
         );
         let theirs = Command::new("openssl")

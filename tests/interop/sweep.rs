@@ -56,7 +56,8 @@ fn transit_send_never_tells_success_without_the_row() {
     for fresh in [true, false] {
         for call in CALLS {
             prepare(&home, fresh);
-            let calls = count(&home, &files, call, |strace| assert!(send(&home, strace, "count").status.success()));
+            let calls =
+                count(&home, &files, call, |strace| assert!(send(&home, strace, "count").status.success()));
             for (fault, n) in FAULTS.iter().flat_map(|fault| (1..=calls).map(move |n| (fault, n))) {
                 prepare(&home, fresh);
                 let before = if fresh { 0 } else { pending(&home) };
@@ -66,7 +67,10 @@ fn transit_send_never_tells_success_without_the_row() {
                 let after = pending(&home);
                 assert!(after - before <= 1, "{point}");
                 assert!(!out.status.success() || after == before + 1, "success without the row: {point}");
-                assert!(send(&home, &mut Command::new("env"), "next").status.success(), "the next run works: {point}");
+                assert!(
+                    send(&home, &mut Command::new("env"), "next").status.success(),
+                    "the next run works: {point}"
+                );
                 assert_eq!(pending(&home), after + 1, "{point}");
                 points += 1;
             }
@@ -102,7 +106,16 @@ fn send(home: &Home, wrapper: &mut Command, key: &str) -> Output {
     let plain = home.command("transit-send");
     wrapper.env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?)))).current_dir(home.path(""));
     wrapper.arg(programs().join("transit-send"));
-    wrapper.args(["http://127.0.0.1:9/ingest/ci", "--spool-only", "--conversation", "c", "--event-key", key, "-m", "hello"]);
+    wrapper.args([
+        "http://127.0.0.1:9/ingest/ci",
+        "--spool-only",
+        "--conversation",
+        "c",
+        "--event-key",
+        key,
+        "-m",
+        "hello",
+    ]);
     wrapper.arg("--secret-file").arg(secret).output().expect("strace is installed")
 }
 
@@ -117,7 +130,17 @@ fn the_worker_never_answers_202_without_the_row() {
     let template = home.path("template");
     fs::create_dir(&template).unwrap();
     let database = format!("sqlite:{}", template.join("w.db").display());
-    let create = ["source", "create", "ci", "--target", "bob@demo", "--database", &database, "--secret-file", secret.to_str().unwrap()];
+    let create = [
+        "source",
+        "create",
+        "ci",
+        "--target",
+        "bob@demo",
+        "--database",
+        &database,
+        "--secret-file",
+        secret.to_str().unwrap(),
+    ];
     assert!(home.run("transit-worker", create, b"").status.success());
 
     let dir = home.path("live");
@@ -134,7 +157,8 @@ fn the_worker_never_answers_202_without_the_row() {
             let again = post_under(&home, &mut Command::new("env"), &dir);
             let point = format!("{call} {n} {fault}: first {told:?}, then {again:?}");
             assert!(matches!(told, None | Some(202 | 500 | 503)), "{point}");
-            let expected: &[Option<u16>] = if told == Some(202) { &[Some(200)] } else { &[Some(200), Some(202)] };
+            let expected: &[Option<u16>] =
+                if told == Some(202) { &[Some(200)] } else { &[Some(200), Some(202)] };
             assert!(expected.contains(&again), "{point}");
             points += 1;
         }
@@ -158,7 +182,9 @@ fn post_under(home: &Home, wrapper: &mut Command, dir: &Path) -> Option<u16> {
     let plain = home.command("transit-worker");
     wrapper.env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?)))).current_dir(dir);
     wrapper.arg(programs().join("transit-worker"));
-    wrapper.args(["serve", "--listen", "127.0.0.1:0", "--database"]).arg(format!("sqlite:{}", dir.join("w.db").display()));
+    wrapper
+        .args(["serve", "--listen", "127.0.0.1:0", "--database"])
+        .arg(format!("sqlite:{}", dir.join("w.db").display()));
     let mut worker = Background::start(wrapper.arg("--ready-file").arg(&ready));
     let ready: Value = worker.ready_or_end(&ready)?;
     let status = post(ready["listen"].as_str().unwrap());
@@ -184,14 +210,26 @@ fn a_full_disk_is_told_and_nothing_accepted_is_lost() {
     let home = Home::new();
     home.file("secret", SECRET);
     fs::create_dir(home.data()).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(home.data()).status().unwrap();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=2m", "none"])
+        .arg(home.data())
+        .status()
+        .unwrap();
     assert!(mount.success());
     let mut kept = 0;
     let body = home.file("body", "b".repeat(60_000));
     let full = loop {
         let out = home.run(
             "transit-send",
-            ["http://127.0.0.1:9/ingest/ci", "--spool-only", "--conversation", "c", "--secret-file", home.path("secret").to_str().unwrap(), body.to_str().unwrap()],
+            [
+                "http://127.0.0.1:9/ingest/ci",
+                "--spool-only",
+                "--conversation",
+                "c",
+                "--secret-file",
+                home.path("secret").to_str().unwrap(),
+                body.to_str().unwrap(),
+            ],
             b"",
         );
         if !out.status.success() {

@@ -36,8 +36,21 @@ impl Rig {
         let secret = secret.to_str().unwrap();
         let prefix = &reply_url[..=reply_url.rfind('/').unwrap()];
         rig.admin(&[
-            "source", "create", "ci", "--target", "bob@demo", "--secret-file", secret, "--rate", "10000",
-            "--burst", "10000", "--reply-url", reply_url, "--reply-url-prefix", prefix,
+            "source",
+            "create",
+            "ci",
+            "--target",
+            "bob@demo",
+            "--secret-file",
+            secret,
+            "--rate",
+            "10000",
+            "--burst",
+            "10000",
+            "--reply-url",
+            reply_url,
+            "--reply-url-prefix",
+            prefix,
         ]);
         rig.start_daemon();
         rig
@@ -48,7 +61,13 @@ impl Rig {
         let ready = self.home.path("worker.ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = self.home.command("transit-worker");
-        command.args(["serve", "--allow-private-callbacks", "--listen", &self.at.to_string(), "--ready-file"]);
+        command.args([
+            "serve",
+            "--allow-private-callbacks",
+            "--listen",
+            &self.at.to_string(),
+            "--ready-file",
+        ]);
         let mut worker = Background::start(command.arg(&ready));
         self.at = worker.ready(&ready)["listen"].as_str().unwrap().parse().unwrap();
         self.worker = Some(worker);
@@ -115,8 +134,13 @@ impl Rig {
         let field = |name| posted.field(name).unwrap();
         let secret = self.secret_file();
         let args = [
-            "--verify", "--secret-file", secret.to_str().unwrap(), "--timestamp", field("transit-timestamp"),
-            "--signature", field("transit-signature"),
+            "--verify",
+            "--secret-file",
+            secret.to_str().unwrap(),
+            "--timestamp",
+            field("transit-timestamp"),
+            "--signature",
+            field("transit-signature"),
         ];
         self.home.run("transit-sign", args, &posted.body)
     }

@@ -87,8 +87,7 @@ impl Session {
     /// # Errors
     /// When the environment does not tell where the daemon is, or signals cannot be caught.
     pub(super) fn new(register: Register) -> Result<Self, Failure> {
-        let stop =
-            Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
+        let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
         Self::with(control::paths()?, register, stop)
     }
 

@@ -24,7 +24,7 @@ use crate::proto::ingest::{Event, ReplyPrefix, SIGNATURE_HEADER, Signer, TIMESTA
 use crate::secret::Secret;
 use crate::store::config::Paths;
 use crate::store::ledger::sources::NewSource;
-use crate::store::ledger::{Db, credentials, directory, sources};
+use crate::store::ledger::{Db, Tx, credentials, directory, sources};
 use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
 use crate::worker::{self, Config};
@@ -44,7 +44,8 @@ impl Place {
             fill_random(&mut random);
             std::env::temp_dir().join(format!("transit-quickstart-{}", hex::encode(random)))
         });
-        files::private_dir(&dir).map_err(|err| Failure::store("make the directory of the quickstart", &err))?;
+        files::private_dir(&dir)
+            .map_err(|err| Failure::store("make the directory of the quickstart", &err))?;
         let dir = dir.canonicalize().map_err(|err| Failure::new(Exit::Io, "find the directory", err))?;
         Ok(Self { dir, is_temporary })
     }
@@ -142,8 +143,8 @@ pub(super) fn sources(place: &Place, names: &Names, stop: &Shutdown) -> Result<S
     const WHAT: &str = "declare the sources";
     let key = master_key(place)?;
     let build = credentials::fresh_secret();
-    let (reply_url, replies) =
-        worker::receive(loopback(0), &build, stop).map_err(|err| Failure::new(Exit::Unavailable, WHAT, err))?;
+    let (reply_url, replies) = worker::receive(loopback(0), &build, stop)
+        .map_err(|err| Failure::new(Exit::Unavailable, WHAT, err))?;
     let prefix: ReplyPrefix = reply_url.parse().map_err(|err| Failure::new(Exit::Software, WHAT, err))?;
     let hello = credentials::fresh_secret();
     let source = |name, target: &crate::addr::AgentAddr, secret: &Secret| NewSource {
@@ -164,11 +165,11 @@ pub(super) fn sources(place: &Place, names: &Names, stop: &Shutdown) -> Result<S
         files::write_private(&place.secret_file(name.as_str()), secret.expose().as_bytes())
             .map_err(|err| Failure::store(WHAT, &err))?;
     }
-    let declare = move |tx: &_| {
+    let declare = move |tx: &Tx<'_>| {
         let org = directory::default_org(tx)?;
         for new in [&answered, &one_way] {
             if sources::get(tx, &org.id, new.name.as_str())?.is_some() {
-                sources::delete(tx, &org.id, &new.name, now())?;
+                sources::delete(tx, &org.id, &new.name)?;
             }
             sources::create(tx, &org.id, new, &key, now())?;
         }
@@ -187,7 +188,7 @@ fn ledger(place: &Place) -> Result<Db, Failure> {
 pub(super) fn enrol(place: &Place, names: &Names, url: &str) -> Result<Enrolled, Failure> {
     let code = credentials::fresh_code();
     let (hash, host) = (credentials::code_hash(&code), names.robin.host.clone());
-    let issue = move |tx: &_| {
+    let issue = move |tx: &Tx<'_>| {
         let org = directory::default_org(tx)?;
         if directory::host(tx, &org.id, &host)?.is_some_and(|row| row.revoked_at.is_none()) {
             directory::revoke_host(tx, &org.id, &host, now())?;
@@ -225,7 +226,8 @@ pub(super) fn wait_until_connected(place: &Place) -> Result<(), Failure> {
             return Ok(());
         }
         if Instant::now() > until {
-            let why = status.get("last_error").and_then(serde_json::Value::as_str).unwrap_or("it takes too long");
+            let why =
+                status.get("last_error").and_then(serde_json::Value::as_str).unwrap_or("it takes too long");
             return Err(Failure::new(Exit::No, "connect the daemon to the Worker", why));
         }
         std::thread::sleep(ASK_AGAIN);
@@ -287,13 +289,16 @@ pub(super) fn deliver_frame(place: &Place, id: &str) -> Result<String, Failure> 
     let path: &Path = &place.frames();
     let failed = |err| Failure::store("read the frames", &StoreError::io("read", path, err));
     let log = std::fs::read_to_string(path).map_err(failed)?;
-    let frames = log.lines().filter_map(|line| {
+    let mut frames = log.lines().rev().filter_map(|line| {
         let record: serde_json::Value = serde_json::from_str(line).ok()?;
         let frame = &record["frame"];
         (frame["t"] == "deliver" && frame["id"] == id).then(|| {
             let length = frame["envelope"].as_str().map_or(0, str::len);
-            format!("deliver {id} for {}, an envelope of {length} bytes", frame["agent"].as_str().unwrap_or("?"))
+            format!(
+                "deliver {id} for {}, an envelope of {length} bytes",
+                frame["agent"].as_str().unwrap_or("?")
+            )
         })
     });
-    frames.last().ok_or_else(|| Failure::new(Exit::No, "find the frame", "the log of frames has none"))
+    frames.next().ok_or_else(|| Failure::new(Exit::No, "find the frame", "the log of frames has none"))
 }

@@ -1,11 +1,15 @@
 //! What the quickstart prints.
 
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 use super::Names;
 use super::setup::Place;
+use crate::addr::Source;
 use crate::cli::output::Failure;
+use crate::cli::shell;
 use crate::text;
 use crate::worker::ReceivedReply;
 
@@ -50,16 +54,21 @@ impl Story {
 
     /// The end of the round trip.
     pub(super) fn done(&self, took: Duration) -> Result<(), Failure> {
-        self.say(&format!("Done in {:.2} s: the event went in, and its reply came back, signed.", took.as_secs_f64()))
+        self.say(&format!(
+            "Done in {:.2} s: the event went in, and its reply came back, signed.",
+            took.as_secs_f64()
+        ))
     }
 
     /// What to paste next.
     pub(super) fn try_next(&self, place: &Place, names: &Names, url: &str) -> Result<(), Failure> {
-        let quoted = |path: &std::path::Path| crate::cli::shell::quote(&path.display().to_string());
+        let quoted =
+            |path: &Path| String::from_utf8_lossy(&shell::quoted(path.as_os_str().as_bytes())).into_owned();
         let (data, host) = (quoted(&place.paths().data), format!("{url}/ingest"));
-        let secret = |source: &crate::addr::Source| quoted(&place.secret_file(source.as_str()));
+        let secret = |source: &Source| quoted(&place.secret_file(source.as_str()));
         let program = |name: &str| {
-            let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(name)).filter(|p| p.exists());
+            let beside =
+                std::env::current_exe().ok().map(|exe| exe.with_file_name(name)).filter(|p| p.exists());
             beside.map_or_else(|| name.to_owned(), |path| quoted(&path))
         };
         let Names { you, build, hello, .. } = names;

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Form;
 use crate::cli::output::Out;
+use crate::cli::shell;
 use crate::proto::ingest::{SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
 /// Where the records of one file go.
@@ -56,31 +57,14 @@ fn curl(file: &Path, url: &str, timestamp: &str, signature: &str) -> Vec<u8> {
     ];
     for header in &headers {
         line.extend_from_slice(b" -H ");
-        line.extend(quoted(header.as_bytes()));
+        line.extend(shell::quoted(header.as_bytes()));
     }
     line.extend_from_slice(b" --data-binary ");
-    line.extend(quoted(&body));
+    line.extend(shell::quoted(&body));
     line.extend_from_slice(b" --url ");
-    line.extend(quoted(url.as_bytes()));
+    line.extend(shell::quoted(url.as_bytes()));
     line.push(b'\n');
     line
-}
-
-/// One word for sh, whatever bytes it holds.
-fn quoted(word: &[u8]) -> Vec<u8> {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(b);
-    if !word.is_empty() && word.iter().all(plain) {
-        return word.to_vec();
-    }
-    let mut out = vec![b'\''];
-    for &byte in word {
-        match byte {
-            b'\'' => out.extend_from_slice(b"'\\''"),
-            byte => out.push(byte),
-        }
-    }
-    out.push(b'\'');
-    out
 }
 
 #[cfg(test)]
@@ -97,8 +81,8 @@ mod tests {
             ("-x", "-x"),
             ("a\n$(b)`c`\\", "'a\n$(b)`c`\\'"),
         ] {
-            assert_eq!(quoted(word.as_bytes()), line.as_bytes());
+            assert_eq!(shell::quoted(word.as_bytes()), line.as_bytes());
         }
-        assert_eq!(quoted(b"\xff"), b"'\xff'");
+        assert_eq!(shell::quoted(b"\xff"), b"'\xff'");
     }
 }

@@ -39,11 +39,9 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
     let config = Config {
-        listen: args.listen,
-        database: database.clone(),
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
-        master_key,
+        ..Config::new(args.listen, database.clone(), master_key)
     };
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
     let ready_file = args.ready_file.as_deref();

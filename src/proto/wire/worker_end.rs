@@ -92,6 +92,12 @@ impl WorkerEnd {
         }
     }
 
+    /// The same connection with another frame rate: `rate` a second, `burst` at once.
+    #[must_use]
+    pub fn with_frame_rate(self, rate: u32, burst: u32, now: Mono) -> Self {
+        Self { rate: Bucket::new(rate, burst, now), ..self }
+    }
+
     /// Takes what happened.
     pub fn handle(&mut self, input: Input<'_>, now: Mono) {
         if self.out.is_closed() {

@@ -73,6 +73,9 @@ pub struct Redeemed {
     pub host: Host,
 }
 
+/// The slug of the organisation that a fresh ledger holds.
+const DEFAULT_ORG: &str = "default";
+
 /// Makes an organisation.
 ///
 /// # Errors
@@ -103,6 +106,14 @@ pub fn org(tx: &Tx<'_>, id_or_slug: &str) -> Result<Option<OrgRow>, StoreError> 
     // A slug has no underscore and an id has one, so that at most one row matches.
     let sql = format!("SELECT {} FROM organisation WHERE id = ?1 OR slug = ?1", OrgRow::COLUMNS);
     tx.one(&sql, values![id_or_slug], OrgRow::read)
+}
+
+/// The organisation that a fresh ledger holds.
+///
+/// # Errors
+/// When the ledger cannot be read, or somebody has renamed it.
+pub fn default_org(tx: &Tx<'_>) -> Result<OrgRow, StoreError> {
+    org(tx, DEFAULT_ORG)?.ok_or_else(|| Refusal::not_found("organisation", DEFAULT_ORG).into())
 }
 
 /// Stores a code that enrols `host` until the answered time. Older unused codes for it are void.

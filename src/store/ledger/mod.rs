@@ -41,6 +41,8 @@ pub(crate) use value::values;
 pub use value::{Row, Value};
 use writer::{Queue, Task};
 
+/// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
+pub const COMMIT_GROUP: usize = 512;
 /// Reader connections that are kept open between reads.
 const READERS_KEPT: usize = 8;
 
@@ -79,6 +81,14 @@ impl Db {
     /// # Errors
     /// When it cannot be made or written, is damaged or no ledger, or was made by a newer version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_grouping(path, COMMIT_GROUP)
+    }
+
+    /// The same, with at most `group` changes in one commit.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
         let turnstile = connection::Turnstile::open(path)?;
         let writer = turnstile.pass(|| {
             let mut writer = connection::open(path)?;
@@ -88,7 +98,8 @@ impl Db {
         let checkpointer = Checkpointer::start(path)?;
         let queue = Arc::new(Queue::default());
         let counters = Arc::new(Counters::default());
-        let writer = writer::Writer::new(writer, path, turnstile, checkpointer.watch(), counters.clone())?;
+        let writer =
+            writer::Writer::new((writer, path), group, turnstile, checkpointer.watch(), counters.clone())?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),

@@ -17,9 +17,6 @@ use super::checkpoint::Watch;
 use super::connection::Turnstile;
 use super::{Counters, StoreError, Tx};
 
-/// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
-const GROUP_MAX: usize = 512;
-
 /// The changes that wait for the writer.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -131,14 +128,16 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 pub(super) struct Writer {
     connection: Connection,
     path: PathBuf,
+    /// Most changes of one transaction.
+    group: usize,
     turnstile: Turnstile,
     counters: Arc<Counters>,
 }
 
 impl Writer {
     pub(super) fn new(
-        mut connection: Connection,
-        path: &Path,
+        (mut connection, path): (Connection, &Path),
+        group: usize,
         turnstile: Turnstile,
         watch: Watch,
         counters: Arc<Counters>,
@@ -148,7 +147,7 @@ impl Writer {
             Ok(())
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
-        Ok(Self { connection, path: path.to_owned(), turnstile, counters })
+        Ok(Self { connection, path: path.to_owned(), group: group.max(1), turnstile, counters })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -170,7 +169,7 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
-        let size = jobs.len().min(GROUP_MAX);
+        let size = jobs.len().min(self.group);
         let (ran, outcome) = match self.begin() {
             Ok(()) => {
                 let ran = self.run_all(&mut jobs[..size]);
