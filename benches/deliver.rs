@@ -10,7 +10,7 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -332,7 +332,7 @@ struct Redis {
 enum Resp {
     Word(String),
     Bulk(Vec<u8>),
-    List(Vec<Resp>),
+    List(Vec<Self>),
     Nothing,
 }
 

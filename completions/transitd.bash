@@ -22,6 +22,9 @@ _transitd() {
             transitd,kick)
                 cmd="transitd__subcmd__kick"
                 ;;
+            transitd,quickstart)
+                cmd="transitd__subcmd__quickstart"
+                ;;
             transitd,run)
                 cmd="transitd__subcmd__run"
                 ;;
@@ -38,7 +41,7 @@ _transitd() {
 
     case "${cmd}" in
         transitd)
-            opts="-v -h -V --verbose --color --help --version run enroll status kick stop"
+            opts="-v -h -V --verbose --color --help --version run enroll quickstart status kick stop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -92,6 +95,32 @@ _transitd() {
                 return 0
             fi
             case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transitd__subcmd__quickstart)
+            opts="-v -h --once --dir --port --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0

@@ -32,6 +32,7 @@ complete -c transitd -n "__fish_transitd_needs_command" -s h -l help -d 'Print h
 complete -c transitd -n "__fish_transitd_needs_command" -s V -l version -d 'Print version'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "run" -d 'Run the daemon in the foreground, until SIGINT or SIGTERM'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "enroll" -d 'Enrol this host with a code from the Worker\'s operator'
+complete -c transitd -n "__fish_transitd_needs_command" -f -a "quickstart" -d 'See the whole of Transit at work on this machine, with no account and no network'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "status" -d 'Tell how the daemon is'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "kick" -d 'Let the daemon connect to the Worker anew, at once'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "stop" -d 'Stop the daemon in order, and wait until it has ended'
@@ -54,6 +55,14 @@ complete -c transitd -n "__fish_transitd_using_subcommand enroll" -l force -d 'R
 complete -c transitd -n "__fish_transitd_using_subcommand enroll" -l json -d 'Print one JSON object'
 complete -c transitd -n "__fish_transitd_using_subcommand enroll" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transitd -n "__fish_transitd_using_subcommand enroll" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -l dir -d 'Keep everything in DIR, and find it there again next time. Without it, a temporary directory is used and removed at the end' -r -F
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -l port -d 'Let the Worker listen on this port of loopback; 0 takes a free one' -r
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -l once -d 'End after the round trip: 0 when every step was good, 1 when one was not'
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transitd -n "__fish_transitd_using_subcommand quickstart" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transitd -n "__fish_transitd_using_subcommand status" -l wait -d 'Wait until the daemon is connected to the Worker, at most this long' -r
 complete -c transitd -n "__fish_transitd_using_subcommand status" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'

@@ -2,6 +2,9 @@
 //!
 //! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
 
+#![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
+#![allow(dead_code)] // the support is shared with the other test binary, which uses the rest of it
+
 #[path = "../it/rig.rs"]
 mod rig;
 mod senders;

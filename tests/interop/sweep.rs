@@ -120,7 +120,7 @@ fn send(home: &Home, wrapper: &mut Command, key: &str) -> Output {
 }
 
 fn pending(home: &Home) -> u64 {
-    Spool::open(&home.data()).unwrap().counts().unwrap().pending
+    Spool::open(&home.data()).unwrap().outbox().counts().unwrap().pending
 }
 
 #[test]

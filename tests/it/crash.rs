@@ -38,7 +38,11 @@ fn an_accepted_event_survives_every_crash_and_keeps_its_id() {
             rig.start_daemon();
         }
         let again = rig.post(&key, &format!("round {round}"));
-        assert_eq!((again.status(), &again.json()["delivery_id"]), (200, &id), "round {round}: the event is there once");
+        assert_eq!(
+            (again.status(), &again.json()["delivery_id"]),
+            (200, &id),
+            "round {round}: the event is there once"
+        );
         let delivered = loop {
             let delivered = agent.delivered();
             if delivered["id"] == id {

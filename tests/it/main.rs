@@ -5,14 +5,17 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod crash;
 mod daemon;
 mod docs;
 mod floors;
 mod machines;
+mod rig;
 mod send;
 mod sign;
 mod sim;
 mod support;
+mod whole;
 mod worker;
 mod worker_admin;
 mod worker_serve;

@@ -122,9 +122,12 @@ impl Rig {
         Agent(agent)
     }
 
-    /// One tool call in the name of an agent of this host.
+    /// One tool call in the name of an agent of this host, made again while the Worker cannot be reached.
     pub(crate) fn call(&self, agent: &str, method: &str, params: &Value) -> String {
-        let out = self.home.run("transit-agent", ["call", method, &params.to_string(), "--as", agent], b"");
+        let out = eventually(|| {
+            let out = self.home.run("transit-agent", ["call", method, &params.to_string(), "--as", agent], b"");
+            (out.status.code() != Some(69)).then_some(out)
+        });
         assert!(out.status.success(), "{method}: {}", text(&out.stderr));
         text(&out.stdout).to_owned()
     }

@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,10 +36,11 @@ impl Home {
         self.path("data")
     }
 
-    /// Writes a file and answers with its path.
+    /// Writes a file that is its owner's alone, and answers with its path.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         path
     }
 
@@ -138,13 +140,24 @@ impl Background {
 
     /// Waits for the file that it writes once it serves.
     pub(crate) fn ready(&mut self, path: &Path) -> serde_json::Value {
-        eventually(|| {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let said: Vec<String> = self.errors.iter().collect();
-                panic!("it ended with {status} before it was ready: {}", said.join("\n"));
-            }
-            serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        self.ready_or_end(path).unwrap_or_else(|| {
+            let said: Vec<String> = self.errors.iter().collect();
+            panic!("it ended before it was ready: {}", said.join("\n"));
         })
+    }
+
+    /// The same, but it may end before.
+    pub(crate) fn ready_or_end(&mut self, path: &Path) -> Option<serde_json::Value> {
+        eventually(|| {
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            let ready = std::fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            (ready.is_some() || has_ended).then_some(ready)
+        })
+    }
+
+    /// The lines of its stdout that came and were not taken yet.
+    pub(crate) fn pending_lines(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
     }
 
     /// Sends it a signal.
