@@ -10,7 +10,6 @@ pub mod output;
 pub mod secret;
 pub mod send;
 pub mod sign;
-mod stored;
 pub mod transitd;
 pub mod worker;
 

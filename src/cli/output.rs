@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
 use crate::store::StoreError;
+use crate::store::ledger::Refusal;
 use crate::text;
 
 /// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
@@ -113,7 +114,7 @@ impl Failure {
     pub fn store(what: impl Display, err: &StoreError) -> Self {
         let (exit, hint) = match err {
             StoreError::Io { source, .. } => (of_io(source), None),
-            StoreError::InTheWay { .. } => (Exit::CannotCreate, None),
+            StoreError::InTheWay { .. } | StoreError::ReadOnly { .. } => (Exit::CannotCreate, None),
             StoreError::Full { .. } => {
                 (Exit::CannotCreate, Some("free some space and run the command again"))
             }
@@ -122,13 +123,17 @@ impl Failure {
                 Some("run this as its owner, or name another data directory with TRANSIT_DATA_DIR"),
             ),
             StoreError::Newer { .. } => (Exit::Config, Some("install the newer version again")),
-            StoreError::Config { .. } | StoreError::Sealed => (Exit::Config, None),
+            StoreError::Config { .. } => (Exit::Config, None),
+            StoreError::Sealed => {
+                (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
+            }
             StoreError::Damaged { .. } => (
                 Exit::Io,
                 Some("move the file away, or put back a copy; what it holds may be rescued from it"),
             ),
-            StoreError::Busy { .. } | StoreError::LimitReached { .. } => (Exit::TryLater, None),
-            _ if err.is_read_only() => (Exit::CannotCreate, None),
+            StoreError::Refused(refusal) => of_refusal(refusal),
+            StoreError::Panicked { .. } => (Exit::Software, None),
+            _ if err.is_passing() => (Exit::TryLater, None),
             _ => (Exit::Io, None),
         };
         let failure = Self::new(exit, what, err);
@@ -152,6 +157,19 @@ fn of_io(err: &io::Error) -> Exit {
     match err.kind() {
         NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull => Exit::CannotCreate,
         _ => Exit::Io,
+    }
+}
+
+/// What the Worker's ledger does not allow.
+fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
+    match refusal {
+        Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
+        Refusal::NotFound { .. } => (Exit::NoRecipient, None),
+        Refusal::HostExists { .. } => {
+            (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
+        }
+        Refusal::ReplyUrl(_) => (Exit::Data, Some("declare where replies may go with --reply-url-prefix")),
+        _ => (Exit::Data, None),
     }
 }
 
@@ -222,12 +240,21 @@ pub enum Color {
 impl Color {
     /// Whether stdout gets colour.
     pub fn on_stdout(self) -> bool {
+        self.on(&io::stdout())
+    }
+
+    /// Whether stderr gets colour.
+    pub fn on_stderr(self) -> bool {
+        self.on(&io::stderr())
+    }
+
+    fn on(self, stream: &impl IsTerminal) -> bool {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         match self {
             Self::Always => true,
             Self::Never => false,
             Self::Auto if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) => false,
-            Self::Auto => set("CLICOLOR_FORCE") || io::stdout().is_terminal(),
+            Self::Auto => set("CLICOLOR_FORCE") || stream.is_terminal(),
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::logging::{self, LogArgs};
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool, control, duration, stored};
+use super::{Common, Page, Tool, control, duration};
 use crate::addr::Host;
 use crate::daemon::enroll::{EnrollError, Enrolled, enroll};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
@@ -158,7 +158,7 @@ fn not_running(err: DaemonError) -> Failure {
     const WHAT: &str = "run the daemon";
     let exit = match err {
         DaemonError::Enrolment(EnrolmentError::Store(err)) | DaemonError::Store(err) => {
-            return stored::failure(WHAT, err);
+            return Failure::store(WHAT, &err);
         }
         DaemonError::Enrolment(_) | DaemonError::Socket(SocketError::Untrusted { .. }) => Exit::Config,
         DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
@@ -190,7 +190,7 @@ fn enrol(args: &EnrollArgs) -> Result<Exit, Failure> {
 fn not_enrolled(err: EnrollError) -> Failure {
     const WHAT: &str = "enrol this host";
     let (exit, hint) = match err {
-        EnrollError::Store(err) => return stored::failure(WHAT, err),
+        EnrollError::Store(err) => return Failure::store(WHAT, &err),
         EnrollError::Already { .. } => (Exit::CannotCreate, Some("replace the enrolment with --force")),
         EnrollError::Code => (Exit::NoPermission, Some("make a new one: transit-worker host enroll HOST")),
         EnrollError::Url { .. } => (Exit::Usage, None),

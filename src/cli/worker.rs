@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool, stored};
+use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::store::config::Paths;
 use crate::store::ledger::directory::{self, OrgRow};
@@ -110,7 +110,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
 fn migrate(place: &Place) -> Result<Exit, Failure> {
     let path = place.path()?;
     let shown = path.display();
-    Db::open(&path).map_err(|err| stored::failure("migrate the database", err))?;
+    Db::open(&path).map_err(|err| Failure::store("migrate the database", &err))?;
     let record = json!({ "database": shown.to_string(), "schema": SCHEMA });
     print(place.json, [(record, format!("{shown} is up to date (schema {SCHEMA})."))])
 }
@@ -123,7 +123,7 @@ impl Place {
         }
         let paths = Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
             .map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
-        files::private_dir(&paths.data).map_err(|err| stored::failure("use the data directory", err))?;
+        files::private_dir(&paths.data).map_err(|err| Failure::store("use the data directory", &err))?;
         Ok(paths.worker_db())
     }
 }
@@ -180,12 +180,12 @@ struct Session {
 impl Session {
     fn open(place: Place) -> Result<Self, Failure> {
         let path = place.path()?;
-        let db = Db::open(&path).map_err(|err| stored::failure("open the database", err))?;
+        let db = Db::open(&path).map_err(|err| Failure::store("open the database", &err))?;
         Ok(Self { db, json: place.json, now: SystemClock::new().wall() })
     }
 
     fn read<T>(&self, what: &str, look: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, Failure> {
-        self.db.read(look).map_err(|err| stored::failure(what, err))
+        self.db.read(look).map_err(|err| Failure::store(what, &err))
     }
 
     fn write<T: Send + 'static>(
@@ -193,7 +193,7 @@ impl Session {
         what: &str,
         change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.db.write(change).map_err(|err| stored::failure(what, err))
+        self.db.write(change).map_err(|err| Failure::store(what, &err))
     }
 
     /// The organisation that was named, or the only one.
@@ -262,7 +262,7 @@ fn master_key(database: &std::path::Path) -> Result<(MasterKey, String), Failure
     file.push(".key");
     let file = PathBuf::from(file);
     let key =
-        MasterKey::from_file_or_new(&file).map_err(|err| stored::failure("read the master key", err))?;
+        MasterKey::from_file_or_new(&file).map_err(|err| Failure::store("read the master key", &err))?;
     Ok((key, file.display().to_string()))
 }
 

@@ -64,7 +64,7 @@ pub enum StoreError {
         why: String,
     },
     /// The database, or its directory, cannot be written to.
-    #[error("{} or its directory is read-only", path.display())]
+    #[error("{} cannot be written, or its directory cannot", path.display())]
     ReadOnly {
         /// The database.
         path: PathBuf,
@@ -134,26 +134,20 @@ impl StoreError {
     /// The same failure of the engine, as its kind.
     pub(crate) fn sql(path: &Path, source: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode::{
-            DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase, ReadOnly, SystemIoFailure,
+            CannotOpen, DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase,
+            PermissionDenied, ReadOnly, SystemIoFailure,
         };
         match source.sqlite_error_code() {
             Some(DiskFull) => Self::Full { path: path.to_owned() },
             // The engine's shared memory is a file as well, and it does not say why that could not grow.
             Some(SystemIoFailure) if files::is_disk_full(path) => Self::Full { path: path.to_owned() },
-            Some(ReadOnly) => Self::ReadOnly { path: path.to_owned() },
+            Some(CannotOpen | PermissionDenied | ReadOnly) => Self::ReadOnly { path: path.to_owned() },
             Some(DatabaseBusy | DatabaseLocked) => Self::Locked { path: path.to_owned() },
             Some(DatabaseCorrupt | NotADatabase) => {
                 Self::Damaged { path: path.to_owned(), why: source.to_string() }
             }
             _ => Self::Sql { path: path.to_owned(), source },
         }
-    }
-
-    /// Whether the database cannot be written at all: its directory or file system does not let it.
-    pub fn is_read_only(&self) -> bool {
-        use rusqlite::ErrorCode::{CannotOpen, PermissionDenied, ReadOnly};
-        let code = if let Self::Sql { source, .. } = self { source.sqlite_error_code() } else { None };
-        matches!(code, Some(CannotOpen | PermissionDenied | ReadOnly))
     }
 
     /// Whether the same call may succeed later without anybody doing something about it.

@@ -14,3 +14,4 @@ mod sign;
 mod sim;
 mod support;
 mod worker_admin;
+mod worker_serve;

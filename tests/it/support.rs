@@ -119,6 +119,11 @@ impl Background {
         self.errors.recv_timeout(LONG).expect("a line comes on stderr")
     }
 
+    /// The next line of the stderr of a program that has ended; `None` after the last one.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.errors.recv().ok()
+    }
+
     /// Writes to its stdin.
     pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let stdin = self.child.stdin.as_mut().unwrap();

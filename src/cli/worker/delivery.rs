@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{OrgArg, Session, or_dash};
 use crate::cli::output::{Exit, Failure, Out};
-use crate::cli::stored;
 use crate::store::ledger::Refusal;
 use crate::store::ledger::inspect::{self, Listed, Reply};
 use crate::text;
@@ -92,7 +91,7 @@ fn show(session: &Session, id: &str, org: &OrgArg) -> Result<Exit, Failure> {
     })?;
     let Some((delivery, reply)) = found else {
         let unknown = Refusal::NotFound { what: "delivery", name: id.to_owned() };
-        return Err(stored::failure("show the delivery", unknown.into()));
+        return Err(Failure::store("show the delivery", &unknown.into()));
     };
     let mut shown = record(&delivery);
     shown["last_error"] = json!(delivery.last_error);

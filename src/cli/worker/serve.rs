@@ -1,14 +1,15 @@
 //! `transit-worker serve`.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::{NAME, Place, base_url, master_key};
+use crate::cli::Common;
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
-use crate::cli::{Common, stored};
 use crate::net::service::{self, Shutdown};
 use crate::store::files;
 use crate::worker::{self, Config, Ready, WorkerError};
@@ -24,7 +25,7 @@ pub(super) struct Args {
     /// Post replies to loopback and private addresses too.
     #[arg(long)]
     allow_private_callbacks: bool,
-    /// Write {"listen","url","pid"} here once it serves.
+    /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
@@ -33,6 +34,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Failure> {
     logging::start(common, args.log)?;
+    // Where it cannot be caught, a limit on file sizes ends the process as it always did.
+    let _ = service::outlive_file_limit();
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
     let config = Config {
@@ -43,31 +46,47 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
         master_key,
     };
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
-    let mut told = Ok(());
+    let ready_file = args.ready_file.as_deref();
+    ready_file.map_or(Ok(()), forget_the_dead)?;
+    let mut told = Ok(false);
     let served = worker::serve(config, stop.clone(), |ready| {
         tracing::info!(database = %database.display(), master_key = %origin, url = %ready.url, "opened");
-        told = tell(ready, args.ready_file.as_deref());
+        told = ready_file.map_or(Ok(false), |file| tell(ready, file).map(|()| true));
         if told.is_err() {
             stop.trigger();
         }
         service::notify_ready();
     });
     service::notify_stopping();
+    if let (Ok(true), Some(file)) = (&told, ready_file) {
+        // A file that stays is read by nobody who looks at its pid.
+        let _ = fs::remove_file(file);
+    }
     served.map_err(failure)?;
     told?;
     Ok(Exit::Ok)
 }
 
-fn tell(ready: &Ready, file: Option<&Path>) -> Result<(), Failure> {
-    let Some(file) = file else { return Ok(()) };
+/// Removes the ready file of a server that was killed, so that nobody takes it for ours.
+fn forget_the_dead(file: &Path) -> Result<(), Failure> {
+    let Ok(text) = fs::read(file) else { return Ok(()) };
+    let pid = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|ready| ready["pid"].as_u64());
+    match pid {
+        Some(pid) if !Path::new("/proc").join(pid.to_string()).exists() => fs::remove_file(file)
+            .map_err(|err| Failure::new(Exit::CannotCreate, format_args!("replace {}", file.display()), err)),
+        _ => Ok(()),
+    }
+}
+
+fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
     let record = json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
     files::write_private(file, format!("{record}\n").as_bytes())
-        .map_err(|err| stored::failure("write the ready file", err))
+        .map_err(|err| Failure::store("write the ready file", &err))
 }
 
 fn failure(err: WorkerError) -> Failure {
     match err {
-        WorkerError::Store(err) => stored::failure("serve", err),
+        WorkerError::Store(err) => Failure::store("serve", &err),
         WorkerError::Listen { .. } => Failure::new(Exit::Unavailable, "serve", err)
             .hint(format_args!("choose another address with {NAME} serve --listen ADDR:PORT")),
         err => Failure::new(Exit::Software, "serve", err),
