@@ -23,7 +23,7 @@ _transit__send() {
 
     case "${cmd}" in
         transit__send)
-            opts="-m -v -h -V --message --conversation --event-key --user --trigger --meta --reply-url --raw --lines --jobs --secret-file --secret-env --no-spool --spool-only --dry-run --timeout --as --reply-to --status --json --verbose --color --help --version"
+            opts="-m -v -h -V --message --status --json --secret-file --secret-env --verbose --color --conversation --event-key --user --trigger --meta --reply-url --raw --lines --jobs --no-spool --spool-only --dry-run --timeout --as --reply-to --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -35,6 +35,22 @@ _transit__send() {
                     ;;
                 -m)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --status)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --secret-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --secret-env)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 --conversation)
@@ -65,14 +81,6 @@ _transit__send() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --secret-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --secret-env)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -83,14 +91,6 @@ _transit__send() {
                     ;;
                 --reply-to)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --status)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --color)
-                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -1,4 +1,10 @@
 complete -c transit-send -s m -l message -d 'The body itself' -r
+complete -c transit-send -l status -d 'Say what became of the entry ID of the spool, and send nothing' -r
+complete -c transit-send -l secret-file -d 'Read the secret from FILE; one newline at its end is dropped' -r -F
+complete -c transit-send -l secret-env -d 'Read the secret from the environment variable NAME [default: TRANSIT_SECRET]' -r
+complete -c transit-send -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
 complete -c transit-send -l conversation -d 'The conversation that the event belongs to, 1 to 200 characters' -r
 complete -c transit-send -l event-key -d 'The key that makes a repeated event one [default: a fresh one]' -r
 complete -c transit-send -l user -d 'Who it is from, as upstream shows it' -r
@@ -6,21 +12,15 @@ complete -c transit-send -l trigger -d 'Why it is delivered, such as mention or 
 complete -c transit-send -l meta -d 'An entry of the event\'s meta; may be repeated' -r
 complete -c transit-send -l reply-url -d 'Where a reply is posted instead of the source\'s own address' -r
 complete -c transit-send -l jobs -d 'With --lines, send this many at a time' -r
-complete -c transit-send -l secret-file -d 'Read the secret from FILE; one newline at its end is dropped' -r -F
-complete -c transit-send -l secret-env -d 'Read the secret from the environment variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-send -l timeout -d 'Time for one attempt [default: 30s]' -r
 complete -c transit-send -l as -d 'The agent of this host that a message is from, when this is not run inside one' -r
 complete -c transit-send -l reply-to -d 'The id of the message that a message answers' -r
-complete -c transit-send -l status -d 'Say what became of the entry ID of the spool, and send nothing' -r
-complete -c transit-send -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
-always\t'Always'
-never\t'Never'"
+complete -c transit-send -l json -d 'Print outcomes as lines of JSON'
+complete -c transit-send -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-send -l raw -d 'Send the body as the whole request body, byte for byte'
 complete -c transit-send -l lines -d 'Send every line of the body, a JSON object with the fields of an event, as one event'
 complete -c transit-send -l no-spool -d 'Keep nothing; a passing failure then ends with 75'
 complete -c transit-send -l spool-only -d 'Only keep it; it is tried by the next flush or a running transitd'
 complete -c transit-send -l dry-run -d 'Check everything and print the request that would go out'
-complete -c transit-send -l json -d 'Print outcomes as lines of JSON'
-complete -c transit-send -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-send -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-send -s V -l version -d 'Print version'

@@ -28,6 +28,9 @@ _transit__worker() {
             transit__worker,org)
                 cmd="transit__worker__subcmd__org"
                 ;;
+            transit__worker,serve)
+                cmd="transit__worker__subcmd__serve"
+                ;;
             transit__worker,source)
                 cmd="transit__worker__subcmd__source"
                 ;;
@@ -86,7 +89,7 @@ _transit__worker() {
 
     case "${cmd}" in
         transit__worker)
-            opts="-v -h -V --database --json --verbose --color --help --version migrate org host source delivery"
+            opts="-v -h -V --database --json --verbose --color --help --version serve migrate org host source delivery"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -418,6 +421,44 @@ _transit__worker() {
                 return 0
             fi
             case "${prev}" in
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__subcmd__worker__subcmd__serve)
+            opts="-v -h --listen --public-url --allow-private-callbacks --ready-file --log-format --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --public-url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ready-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
                 --database)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

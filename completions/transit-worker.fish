@@ -32,11 +32,25 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -l json -d '
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -s V -l version -d 'Print version'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "serve" -d 'Serve hosts and senders until SIGTERM or SIGINT'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "migrate" -d 'Bring the schema of the database up to date, making the database when there is none'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "org" -d 'Organisations: nothing of one is visible to another'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "host" -d 'Hosts: machines that run transitd for this Worker'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "source" -d 'Sources: who may post events, where these go, and where replies may go'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "delivery" -d 'Deliveries of events to agents'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l public-url -d 'The address under which hosts and senders reach it, when that is another one' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid"} here once it serves; the file goes away when it stops' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l log-format -d 'How log lines look' -r -f -a "text\t'For people'
+json\t'One JSON object a line'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l allow-private-callbacks -d 'Post replies to loopback and private addresses too'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand migrate" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand migrate" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'

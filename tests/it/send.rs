@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use serde_json::{Value, json};
 use transit::proto::ingest::{Signer, parse_event};
 use transit::secret::Secret;
+use transit::store::spool::outbox::EntryKind;
 
 use crate::support::{Home, LONG, text};
 
@@ -448,6 +449,57 @@ fn a_place_that_cannot_be_used_is_named_and_nothing_goes_out() {
     };
     assert_eq!(try_with(&truncated), 74);
     assert_eq!(server.requests.try_iter().count(), 0);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let home = home();
+    let mut command = home.command(PROGRAM);
+    command.env("TRANSIT_DATA_DIR", "/proc/self/nothing");
+    let to = ["http://127.0.0.1:1/ingest/ci", "--secret-file", "secret", "--conversation", "c", "-m", "hi"];
+    let output = command.args(to).output().unwrap();
+    assert_eq!((code(&output), text(&output.stdout)), (73, ""));
+    assert!(text(&output.stderr).contains("/proc/self/nothing"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_full_spool_asks_to_come_back_later() {
+    let (home, server) = (home(), Server::status("202 Accepted"));
+    send(&home, &server.url(), &["--spool-only"]);
+    let db = rusqlite::Connection::open(home.data().join("spool.db")).unwrap();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
+                INSERT INTO outbox (id, kind, dest, body, created_at, updated_at, next_attempt_at, longest_wait)
+                SELECT 'evt_' || i, kind, dest, body, created_at, updated_at, next_attempt_at, longest_wait
+                FROM outbox, n";
+    assert_eq!(db.execute(fill, []).unwrap(), 9999);
+    let output = send(&home, &server.url(), &[]);
+    assert_eq!((code(&output), text(&output.stdout)), (75, ""), "{}", text(&output.stderr));
+    assert_eq!(server.requests.try_iter().count(), 0);
+    assert_eq!(code(&send(&home, &server.url(), &["--no-spool"])), 0);
+}
+
+#[test]
+fn a_sender_that_is_killed_leaves_its_event_to_others() {
+    use transit::clock::{Clock, SystemClock};
+    use transit::store::process::Process;
+    use transit::store::spool::Spool;
+    let home = home();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/ingest/ci", listener.local_addr().unwrap());
+    let mut command = home.command(PROGRAM);
+    command.args([&url, "--secret-file", "secret", "--conversation", "c", "--event-key", "k", "-m", "hi"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    assert!(!read_request(&mut stream).is_empty(), "it is in the middle of its attempt");
+    let now = SystemClock::new().wall();
+    let mut spool = Spool::open(&home.data()).unwrap();
+    let mut due = || spool.outbox().claim_due(EntryKind::Event, Process::current(), now, 9).unwrap();
+    assert!(due().is_empty(), "nobody else takes it meanwhile");
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "", "nothing was said of it");
+    let free = due();
+    assert_eq!((free.len(), free[0].event_key.as_deref(), free[0].attempts), (1, Some("k"), 0));
 }
 
 #[test]

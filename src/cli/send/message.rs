@@ -90,7 +90,8 @@ fn refused(to: &Addr, err: &ControlError) -> Failure {
         "no_route" | "agent_not_found" | "room_not_found" | "not_found" => Exit::NoRecipient,
         "body_too_large" | "reserved_name" | "bad_address" | "bad_request" => Exit::Data,
         "not_member" | "invalid_caller" | "not_allowed" | "as_refused" => Exit::NoPermission,
-        "rate_limited" | "loop_guard" | "plan_limit" | "outbox_full" => Exit::TryLater,
+        "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" => Exit::TryLater,
+        "not_enrolled" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };

@@ -266,6 +266,17 @@ mod tests {
     }
 
     #[test]
+    fn another_user_s_spool_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Spool::open(dir.path()).unwrap());
+        let path = dir.path().join("spool.db");
+        // Only root can give a file away; for everybody else there is nothing to see here.
+        if std::os::unix::fs::chown(&path, Some(4711), None).is_ok() {
+            assert!(matches!(Spool::open(dir.path()), Err(StoreError::Foreign { .. })));
+        }
+    }
+
+    #[test]
     fn a_failed_transaction_leaves_nothing_and_gives_the_turn_back() {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(dir.path()).unwrap();

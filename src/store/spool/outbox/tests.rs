@@ -101,6 +101,7 @@ fn a_claim_is_one_process_s_and_lapses_with_it() {
     assert!(!outbox.retry_later("evt_1", me, Duration::ZERO, "", at(1)).unwrap(), "it is not ours");
     assert_eq!(outbox.next_due(EntryKind::Event, at(1)).unwrap(), None);
     sleeper.kill();
+    assert_eq!(outbox.get("evt_1", at(1)).unwrap().unwrap().state, State::Pending);
     assert_eq!(outbox.next_due(EntryKind::Event, at(1)).unwrap(), Some(at(1)));
     let entry = outbox.claim("evt_1", me, at(1)).unwrap().unwrap();
     assert_eq!((entry.state, entry.attempts, entry.next_attempt_at), (State::Claimed, 0, at(0)));
