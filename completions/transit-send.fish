@@ -1,7 +1,7 @@
 complete -c transit-send -s m -l message -d 'The body itself' -r
 complete -c transit-send -l status -d 'Say what became of the entry ID of the spool, and send nothing' -r
-complete -c transit-send -l secret-file -d 'Read the secret from FILE; one newline at its end is dropped' -r -F
-complete -c transit-send -l secret-env -d 'Read the secret from the environment variable NAME [default: TRANSIT_SECRET]' -r
+complete -c transit-send -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-send -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-send -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"

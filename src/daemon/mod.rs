@@ -1,8 +1,8 @@
 //! The role of a host: `transitd`.
 //!
-//! A message comes down from the Worker through [`uplink`] into the inbox, from there through [`dispatch`] into a
-//! session on [`agents`]' socket, and its answer goes back up the same way as a row. A message of this host's
-//! agents comes in through [`control`] and goes out through the outbox.
+//! A message comes down from the Worker through `uplink` into the inbox, from there through `dispatch` into a
+//! session on the socket of `agents`, and its answer goes back up the same way as a row. A message of this host's
+//! agents comes in through `control` and goes out through the outbox.
 
 mod accept;
 mod agents;

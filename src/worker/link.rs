@@ -198,8 +198,11 @@ impl Link {
         let mut next = Some(first);
         for _ in 0..FRAMES_AT_ONCE {
             let Some(message) = next else { return true };
-            if !self.hear(message) {
-                return false;
+            // Nothing comes after an error; what it means is still to be told.
+            let is_last = matches!(message, Some(Err(_)));
+            let heard = self.hear(message);
+            if is_last || !heard {
+                return heard;
             }
             next = socket.next().now_or_never();
         }
@@ -243,6 +246,9 @@ impl Link {
         let orders = self.handle.orders();
         for agent in orders.grown {
             self.dispatch.grown(agent);
+        }
+        for agent in orders.overdue {
+            self.dispatch.moved(agent);
         }
         if let Some(Close { code, reason }) = orders.close {
             self.end.close(code, &reason);

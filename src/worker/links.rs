@@ -45,6 +45,8 @@ pub(super) struct Handle {
 pub(super) struct Orders {
     /// Agents whose queues have grown.
     pub(super) grown: HashSet<String>,
+    /// Agents in whose queues something is due that was passed over.
+    pub(super) overdue: HashSet<String>,
     /// The link is to end.
     pub(super) close: Option<Close>,
 }
@@ -116,10 +118,20 @@ impl Links {
 
     /// Says that there is something new for an agent.
     pub(super) fn wake(&self, queue: &Queue) {
+        self.order(queue, |orders| orders.grown.insert(queue.agent.clone()));
+    }
+
+    /// Says that something is due in an agent's queue, be it old or new.
+    pub(super) fn wake_for_all(&self, queue: &Queue) {
+        self.order(queue, |orders| orders.overdue.insert(queue.agent.clone()));
+    }
+
+    fn order(&self, queue: &Queue, give: impl FnOnce(&mut Orders) -> bool) {
         let key = (queue.org_id.clone(), queue.host.clone());
         let Some(handle) = lock(&self.by_host).get(&key).cloned() else { return };
-        lock(&handle.orders).grown.insert(queue.agent.clone());
-        handle.given.notify_one();
+        if give(&mut lock(&handle.orders)) {
+            handle.given.notify_one();
+        }
     }
 
     /// All links whose hello was good.

@@ -1,4 +1,4 @@
-//! What is done by time alone: revoked hosts are cut off, overdue messages end.
+//! What is done by time alone: revoked hosts are cut off, queues are looked at, old messages end.
 
 use std::time::Duration;
 
@@ -6,21 +6,26 @@ use super::app::App;
 use super::connection::raised;
 use crate::proto::wire::close;
 use crate::store::StoreError;
-use crate::store::ledger::{directory, messages};
+use crate::store::ledger::{deliveries, directory, messages};
 
 /// How soon a revocation by another process is noticed.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Every so many rounds overdue messages are looked for.
+/// Every so many rounds queues are looked at that no hint has told of: operators change them from other processes.
+const OVERDUE_ROUNDS: u32 = 3;
+/// Every so many rounds messages whose time is over are ended.
 const EXPIRY_ROUNDS: u32 = 10;
 
 /// Runs until the process stops.
 pub(super) async fn run(app: App) {
     let mut stopping = app.stopping.clone();
     for round in 0_u32.. {
-        let (sweeping, expiring) = (app.clone(), round.is_multiple_of(EXPIRY_ROUNDS));
+        let sweeping = app.clone();
         let swept = tokio::task::spawn_blocking(move || {
             cut_off_revoked(&sweeping)?;
-            if expiring { expire(&sweeping) } else { Ok(()) }
+            if round.is_multiple_of(OVERDUE_ROUNDS) {
+                wake_overdue(&sweeping)?;
+            }
+            if round.is_multiple_of(EXPIRY_ROUNDS) { expire(&sweeping) } else { Ok(()) }
         });
         match swept.await {
             Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
@@ -49,6 +54,16 @@ fn cut_off_revoked(app: &App) -> Result<(), StoreError> {
     })?;
     for link in revoked {
         link.close(close::REVOKED, "host revoked");
+    }
+    Ok(())
+}
+
+fn wake_overdue(app: &App) -> Result<(), StoreError> {
+    let now = app.wall();
+    let overdue =
+        app.db.read(|tx| Ok([messages::overdue(tx, now)?, deliveries::overdue(tx, now)?].concat()))?;
+    for queue in overdue {
+        app.links.wake_for_all(&queue);
     }
     Ok(())
 }

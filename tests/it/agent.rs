@@ -7,10 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use transit::clock::{Clock, Mono, SystemClock};
-use transit::proto::Output;
+use transit::limits::AGENT_PING;
 use transit::proto::agent::{DaemonSide, DaemonSideEvent as Event, PeerProcess, Register};
 use transit::proto::envelope::{Envelope, Kind, render};
 use transit::proto::lines::Lines;
+use transit::proto::{Input, Output};
 
 use crate::support::{Background, Home, LONG, text};
 
@@ -87,6 +88,12 @@ impl Connection {
     fn deliver(&mut self, id: &str, envelope: impl Into<String>) {
         self.machine.deliver(id, envelope.into(), self.clock.mono());
         self.drain();
+    }
+
+    /// Returns once the adapter has heard all that was said before.
+    fn ping(&mut self) {
+        self.machine.handle(Input::Tick, self.clock.mono() + AGENT_PING);
+        while self.next() != Event::Alive {}
     }
 
     fn drain(&mut self) -> Option<Event> {
@@ -320,6 +327,7 @@ fn a_signal_ends_it_in_order() {
     connection.deliver("tx_000000000001", "one");
     connection.deliver("tx_000000000002", "two");
     assert_eq!(agent.line(), "up");
+    connection.ping();
     agent.signal(Signal::TERM);
     assert_eq!(connection.answer(), refused("tx_000000000002", "agent_stopped", true));
     assert_eq!(connection.answer(), refused("tx_000000000001", "agent_stopped", true));

@@ -199,3 +199,23 @@ fn the_manual_has_every_exit_code() {
         Exit::ALL.iter().map(|exit| format!("\n.TP\n.B {}\n{}", *exit as u8, exit.meaning())).collect();
     assert!(table.trim_end().ends_with(&expected), "the table should be{expected}");
 }
+
+/// The modules that a text names by their path, `worker/ingest`, and that are not there.
+fn modules_that_are_not_there(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '/' && c != '_');
+    let floors = ["proto/", "store/", "net/", "daemon/", "worker/", "cli/"];
+    let paths = words.filter(|word| floors.iter().any(|floor| word.starts_with(floor)));
+    let is_there = |path: &str| {
+        let path = root().join("src").join(path.trim_end_matches('/'));
+        path.is_dir() || path.with_extension("rs").is_file()
+    };
+    paths.filter(|path| !is_there(path)).collect()
+}
+
+#[test]
+fn the_architecture_names_what_is_there() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(text.lines().count() < 200, "it is to be read in one sitting");
+    assert_eq!(modules_that_are_not_there(&text), [""; 0]);
+    assert_eq!(modules_that_are_not_there("`worker/ingest` and cli/unheard_of, net/"), ["cli/unheard_of"]);
+}

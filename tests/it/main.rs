@@ -13,5 +13,6 @@ mod send;
 mod sign;
 mod sim;
 mod support;
+mod worker;
 mod worker_admin;
 mod worker_serve;

@@ -158,6 +158,19 @@ pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Opti
     Ok(next.flatten())
 }
 
+/// The queues, of all organisations, in which something is due: what no hint may have told.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn overdue(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
+    tx.all(
+        "SELECT DISTINCT org_id, host, agent FROM delivery
+         WHERE state IN ('pending', 'dispatched', 'read') AND next_attempt_at <= ?1",
+        values![now],
+        Queue::read,
+    )
+}
+
 /// Records that a deliver frame goes out, and when the next one does without an answer.
 ///
 /// # Errors

@@ -65,6 +65,13 @@ pub struct Queue {
     pub agent: String,
 }
 
+impl Queue {
+    /// Reads organisation, host and agent, in this order.
+    pub(super) fn read(row: &Row<'_>) -> Result<Self, StoreError> {
+        Ok(Self { org_id: row.get(0)?, host: row.get(1)?, agent: row.get(2)? })
+    }
+}
+
 /// What a refusal came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
@@ -216,6 +223,19 @@ pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Opti
         |row| row.get::<Option<Wall>>(0),
     )?;
     Ok(next.flatten())
+}
+
+/// The queues, of all organisations, in which something is due: what no hint may have told.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn overdue(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
+    tx.all(
+        "SELECT DISTINCT org_id, host, agent FROM message_delivery
+         WHERE state = 'queued' AND next_attempt_at <= ?1",
+        values![now],
+        Queue::read,
+    )
 }
 
 /// Records that a deliver frame goes out for the delivery `seq`, and when it is tried again without an answer.

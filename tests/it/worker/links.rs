@@ -1,0 +1,110 @@
+//! Who may be connected, and how a connection ends.
+
+use serde_json::json;
+use tungstenite::Message;
+
+use super::{Daemon, Worker};
+use crate::support::{http, request};
+
+#[test]
+fn only_a_token_opens_a_socket_and_a_code_is_good_once() {
+    let worker = Worker::start();
+    assert_eq!(Daemon::connect(worker.at, "wrong").err(), Some(401));
+    let code = worker.admin(&["host", "enroll", "titan"])["code"].clone();
+    let redeem = |code: &str, ver: &str| {
+        worker.post("/api/daemon/enroll", &json!({ "code": code, "daemon_ver": ver })).status()
+    };
+    assert_eq!(redeem("AAAA-AAAA", "1"), 401);
+    assert_eq!(redeem(code.as_str().unwrap(), ""), 401);
+    assert_eq!(redeem(&code.as_str().unwrap().to_lowercase(), "1"), 200);
+    assert_eq!(redeem(code.as_str().unwrap(), "1"), 401);
+    let plain = http(worker.at, &request("GET", "/api/daemon/ws", &[("Authorization", "Bearer x")], b""));
+    assert_eq!((plain.status(), plain.field("upgrade")), (426, Some("websocket")));
+}
+
+#[test]
+fn a_hello_that_is_none_closes_with_its_code() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let hello = |proto: u32, host: &str| {
+        json!({ "t": "hello", "proto": proto, "daemon_ver": "1", "host": host }).to_string()
+    };
+    let try_first = |message: Message| {
+        let mut daemon = Daemon::connect(worker.at, &token).unwrap();
+        daemon.socket.send(message).unwrap();
+        let (frames, code) = daemon.closed();
+        (frames.first().map(|frame| frame["code"].as_str().unwrap_or_default().to_owned()), code)
+    };
+    let told = |word: &str| Some(word.to_owned());
+    assert_eq!(try_first(Message::text(hello(1, "other"))), (told("host_mismatch"), 4003));
+    assert_eq!(try_first(Message::text(hello(2, "titan"))), (told("unsupported_proto"), 4002));
+    assert_eq!(try_first(Message::text("{\"t\":\"pong\"}")), (told("hello_required"), 4002));
+    assert_eq!(try_first(Message::text("{\"t\":\"hello\"}")), (None, 4002));
+    assert_eq!(try_first(Message::text("no json")), (None, 4002));
+    assert_eq!(try_first(Message::binary(vec![1])), (None, 1003));
+    assert_eq!(try_first(Message::text("x".repeat(1_048_577))), (None, 1009));
+    assert_eq!(try_first(Message::text("x".repeat(3 << 20))), (None, 1009));
+}
+
+#[test]
+fn a_pong_is_answered_with_a_ping_and_a_ping_of_the_socket_with_its_pong() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut daemon = worker.daemon("titan", &token, &[]);
+    daemon.say(&json!({ "t": "pong" }));
+    assert_eq!(daemon.next(), json!({ "t": "ping" }));
+    daemon.say(&json!({ "t": "of a later version" }));
+    daemon.socket.send(Message::Ping(vec![7].into())).unwrap();
+    assert_eq!(daemon.socket.read().unwrap(), Message::Pong(vec![7].into()));
+}
+
+#[test]
+fn a_newer_hello_replaces_the_older_socket_and_an_upgrade_alone_does_not() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut older = worker.daemon("titan", &token, &["jess"]);
+    let mut newer = Daemon::connect(worker.at, &token).unwrap();
+    older.say(&json!({ "t": "pong" }));
+    assert_eq!(older.next()["t"], "ping");
+    newer.hello("titan");
+    assert_eq!(older.closed().1, 4000);
+    newer.say(&json!({ "t": "pong" }));
+    assert_eq!(newer.next()["t"], "ping");
+}
+
+#[test]
+fn a_revoked_host_is_cut_off_and_does_not_come_back() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut daemon = worker.daemon("titan", &token, &[]);
+    worker.admin(&["host", "revoke", "titan"]);
+    assert_eq!(daemon.closed().1, 4001);
+    assert_eq!(Daemon::connect(worker.at, &token).err(), Some(401));
+    let again = worker.enrol("titan");
+    assert_ne!(again, token);
+    worker.daemon("titan", &again, &[]);
+}
+
+#[test]
+fn too_many_frames_close_the_socket() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut daemon = worker.daemon("titan", &token, &[]);
+    for _ in 0..1_000 {
+        // The Worker may have closed already.
+        if daemon.socket.send(Message::text("{\"t\":\"unknown\"}")).is_err() {
+            break;
+        }
+    }
+    assert_eq!(daemon.closed().1, 4008);
+}
+
+#[test]
+fn a_worker_that_stops_says_goodbye() {
+    let mut worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut daemon = worker.daemon("titan", &token, &[]);
+    worker.process.signal(rustix::process::Signal::TERM);
+    assert_eq!(daemon.closed().1, 1001);
+    assert!(worker.process.wait().success());
+}
