@@ -307,3 +307,6 @@ pub fn settle(tx: &Tx<'_>, org_id: &str, id: &str, state: State, now: Wall) -> R
     )?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -447,3 +447,6 @@ pub fn text(tx: &Tx<'_>, queue: &Queue, id: &str) -> Result<Option<Text>, StoreE
         read,
     )
 }
+
+#[cfg(test)]
+mod tests;

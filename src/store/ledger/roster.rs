@@ -125,3 +125,6 @@ pub fn is_known(tx: &Tx<'_>, org_id: &str, host: &str, agent: &str) -> Result<bo
     )?;
     Ok(known.is_some())
 }
+
+#[cfg(test)]
+mod tests;
