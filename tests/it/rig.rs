@@ -122,11 +122,14 @@ impl Rig {
         Agent(agent)
     }
 
-    /// One tool call in the name of an agent of this host, made again while the Worker cannot be reached.
+    /// One tool call in the name of an agent of this host, made again while the Worker cannot be reached
+    /// or the agent has not come back.
     pub(crate) fn call(&self, agent: &str, method: &str, params: &Value) -> String {
         let out = eventually(|| {
-            let out = self.home.run("transit-agent", ["call", method, &params.to_string(), "--as", agent], b"");
-            (out.status.code() != Some(69)).then_some(out)
+            let out =
+                self.home.run("transit-agent", ["call", method, &params.to_string(), "--as", agent], b"");
+            let is_early = out.status.code() == Some(69) || text(&out.stderr).contains("agent_not_found");
+            (!is_early).then_some(out)
         });
         assert!(out.status.success(), "{method}: {}", text(&out.stderr));
         text(&out.stdout).to_owned()

@@ -25,7 +25,10 @@ fn an_event_is_delivered_once_and_its_reply_comes_back_signed() {
     assert_eq!(agent.delivered()["id"], json!(id));
     agent.ack(&id);
     let full = rig.call("bob", "read_message", &json!({"id": id}));
-    assert!(full.contains("the build broke") && full.contains("[settle: chat_reply or mark_handled]"), "{full}");
+    assert!(
+        full.contains("the build broke") && full.contains("[settle: chat_reply or mark_handled]"),
+        "{full}"
+    );
     let reply = json!({"delivery_id": id, "conversation_id": "main", "message": "on it"});
     let answered = rig.call("bob", "chat_reply", &reply);
     assert!(answered.contains("post_pending"), "the first post was refused: {answered}");
@@ -47,7 +50,11 @@ fn quickstart_makes_the_round_trip_and_leaves_nothing_behind() {
     let steps = ["Worker", "Host", "Agent", "Source", "Event", "Frame", "Envelope", "Reply", "Callback"];
     let found: Vec<&str> = told.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert!(steps.iter().all(|step| found.contains(step)), "{told}");
-    assert!(told.contains("202 queued") && told.contains("<transit from=\"ingest\"") && told.contains("signature verified"));
+    assert!(
+        told.contains("202 queued")
+            && told.contains("<transit from=\"ingest\"")
+            && told.contains("signature verified")
+    );
     let place = told.split_whitespace().find(|word| word.ends_with("/worker.db")).unwrap();
     assert!(!std::path::Path::new(place).parent().unwrap().exists());
 }
