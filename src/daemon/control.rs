@@ -120,7 +120,7 @@ fn caller(
             })
         }
         (Caller::Nobody, None) => {
-            let text = "this process runs in no session that has registered; say which agent is to speak";
+            let text = "this process runs in no agent's session; say with --as NAME which agent is to speak";
             Err(ControlError::new("agent_not_found", text))
         }
     }
@@ -193,7 +193,7 @@ fn send(host: &Host, sender: &Session, to: &str, body: &str, reply_to: Option<&s
         Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
         Ok(SendOutcome::Refused(code)) => {
-            Err(ControlError::new(code, format!("the Worker has refused {id} to {to}: {code}")))
+            Err(ControlError::new(code, format!("the Worker has refused {id}")))
         }
         Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
     }

@@ -296,7 +296,7 @@ impl Session {
         fill_random(&mut random);
         let wait = self.reconnect.next(lasted.unwrap_or_default(), u32::from_ne_bytes(random));
         self.due = now + wait;
-        if !std::mem::replace(&mut self.told, true) {
+        if !self.stop.is_triggered() && !std::mem::replace(&mut self.told, true) {
             output::warn(NAME, format_args!("{why}; trying again until transitd is there"));
         }
     }
