@@ -120,8 +120,9 @@ fn caller(
             })
         }
         (Caller::Nobody, None) => {
-            let text = "this process runs in no session that has registered; say which agent is to speak";
-            Err(ControlError::new("agent_not_found", text))
+            let text = "this process runs in no session of this host: call from inside one, or name the agent \
+                        that is to speak (--as NAME)";
+            Err(ControlError::new("invalid_caller", text))
         }
     }
 }

@@ -106,7 +106,7 @@ fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
 fn what_breaks_a_rule_is_refused_at_once_and_not_kept() {
     let home = enrolled(super::world::nobody());
     let _daemon = start(&home);
-    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "agent_not_found", "who is it?");
+    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "invalid_caller", "who is it?");
     let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
     assert_eq!(ask(&home, &send("Omar", "hello"))["code"], "bad_address");
     assert_eq!(ask(&home, &send("operator@hermes", "hello"))["code"], "bad_address");
