@@ -132,7 +132,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "resume" -d 'Take events from a paused source again'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "delete" -d 'Delete a source. Replies that wait for it are never posted; deliveries stay'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST or #ROOM. It need not exist yet; its events wait for it' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST. The agent need not exist yet; its events wait for it' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url -d 'Where replies go when an event does not say. It must begin with one of the prefixes' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. Without one, no reply can be posted' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l rate -d 'Events that it may send a second' -r
@@ -149,7 +149,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l target -d 'Where its events go: NAME@HOST or #ROOM' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l target -d 'Where its events go: NAME@HOST' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l reply-url -d 'Where replies go when an event does not say' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. It replaces the whole list' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l rate -d 'Events that it may send a second' -r

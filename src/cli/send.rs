@@ -1,4 +1,4 @@
-//! `transit-send`: send an event to a source, or a message to an agent or a room.
+//! `transit-send`: send an event to a source, or a message to an agent.
 //!
 //! An event is in the spool before it is tried, and signed when it is tried. A message goes to the local daemon,
 //! which keeps it and alone says who it is from.
@@ -26,10 +26,10 @@ use crate::store::spool::Spool;
 
 const NAME: &str = "transit-send";
 
-/// Send an event to a source, or a message to an agent or a room.
+/// Send an event to a source, or a message to an agent.
 ///
 /// DEST is a URL that ends in /ingest/SOURCE, or the name of a source in the configuration: then the body is the
-/// content of a signed event. Or it is NAME@HOST or #ROOM: then the body is a message, which the local transitd
+/// content of a signed event. Or it is NAME@HOST: then the body is a message, which the local transitd
 /// keeps and sends.
 ///
 /// An event is written to the spool, tried once, and its outcome printed: queued or duplicate when the other side
@@ -226,7 +226,7 @@ const PAGE: Page = Page {
              --conversation build-main --event-key build-4711 --trigger alert",
         ),
         ("Send a message to an agent:", "transit-send jess@titan -m 'the build is green again'"),
-        ("Answer one in a room:", "transit-send '#ops' --reply-to tx_0123456789ab -m 'on it'"),
+        ("Answer one:", "transit-send jess@titan --reply-to tx_0123456789ab -m 'on it'"),
         ("Look at the request that would go out:", "transit-send ci --conversation c1 -m hello --dry-run"),
         (
             "Send every line of a file as an event, eight at a time:",

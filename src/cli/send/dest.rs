@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Dest, Failure> {
         return text.parse().map(Dest::Message).map_err(|err| wrong(&err));
     }
     let name: Source =
-        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST, no #ROOM and no name of a source"))?;
+        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST and no name of a source"))?;
     configured(&name).map(Dest::Event)
 }
 
