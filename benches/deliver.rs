@@ -108,6 +108,11 @@ fn next_time(sent: &[Instant], delivered: &Receiver<(usize, Instant)>) -> Durati
     at.saturating_duration_since(sent[n])
 }
 
+/// Whether the server of a consumer is gone, as it is at the end of a run. Waits for the next byte otherwise.
+fn has_ended(reader: &mut impl BufRead) -> bool {
+    reader.fill_buf().map_or(true, <[u8]>::is_empty)
+}
+
 /// A body that carries its number between two `#`.
 fn body(n: usize) -> String {
     format!("#{n}#{}", "x".repeat(BODY - 12))
@@ -162,7 +167,15 @@ fn daemon(to: SocketAddr, host: &str, agent: &str, token: &str) -> WebSocket<Tcp
     socket.send(Message::text(hello)).expect("hello is taken");
     assert!(socket.read().expect("an answer").to_text().expect("text").contains("hello_ok"));
     socket.send(Message::text(roster)).expect("the roster is taken");
-    socket
+    // The Worker knows the agent once its roster is committed; only then may it be written to.
+    let ask = format!(r#"{{"t":"rpc","rid":"1","method":"list_agents","params":{{"caller":"{agent}"}}}}"#);
+    loop {
+        socket.send(Message::text(ask.as_str())).expect("a call is taken");
+        let answer = socket.read().expect("an answer");
+        if answer.to_text().expect("text").contains(&format!(r#""name":"{agent}""#)) {
+            return socket;
+        }
+    }
 }
 
 fn transit_consumer(mut socket: WebSocket<TcpStream>, tell: &Sender<(usize, Instant)>) {
@@ -289,7 +302,7 @@ fn nats_message(reader: &mut impl BufRead, writer: &mut TcpStream) -> (Option<St
 
 fn nats_consumer(mut writer: TcpStream, mut reader: BufReader<TcpStream>, tell: &Sender<(usize, Instant)>) {
     writer.write_all(b"SUB deliver.c 2\r\n").expect("a subscription");
-    loop {
+    while !has_ended(&mut reader) {
         let (reply, payload) = nats_message(&mut reader, &mut writer);
         let at = Instant::now();
         let ack = format!("PUB {} 4\r\n+ACK\r\n", reply.expect("a reply subject"));
@@ -415,6 +428,9 @@ fn redis_consumer(mut stream: TcpStream, tell: &Sender<(usize, Instant)>) {
             &mut stream,
             &["XREADGROUP", "GROUP", "g", "c", "COUNT", "64", "BLOCK", "5000", "STREAMS", "s", ">"],
         );
+        if has_ended(&mut reader) {
+            return;
+        }
         let answer = redis_answer(&mut reader);
         let at = Instant::now();
         let Some(entries) = answer.list().first().map(|stream| stream.list()[1].list()) else { continue };

@@ -6,7 +6,7 @@ use transit::clock::Mono;
 use transit::limits;
 use transit::proto::agent::{DaemonSide, PeerProcess, decode_adapter, decode_host};
 use transit::proto::lines::{Line, Lines};
-use transit::proto::{Decoded, Input};
+use transit::proto::Decoded;
 
 fuzz_target!(|data: &[u8]| {
     let mut side = DaemonSide::new(PeerProcess { pid: 7 }, Mono::default());
@@ -14,12 +14,7 @@ fuzz_target!(|data: &[u8]| {
     for piece in data.chunks(7) {
         lines.push(piece);
         while let Some(line) = lines.next() {
-            let input = match &line {
-                Line::Text(text) => Input::Text(text),
-                Line::NotUtf8 => Input::Binary,
-                Line::TooLong => Input::TooLong,
-            };
-            side.handle(input, Mono::default());
+            side.handle(line.as_input(), Mono::default());
             while side.poll().is_some() {}
             if let Line::Text(text) = &line {
                 if let Decoded::Frame(frame) = decode_adapter(text) {

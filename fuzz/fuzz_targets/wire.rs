@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut now = Mono::default();
     let mut daemon = DaemonEnd::new(DaemonConfig { host: "titan".into(), daemon_ver: "fuzz".into() }, now);
-    let config = WorkerConfig::new("titan", "hst_000000000001", "default");
+    let config = WorkerConfig { host: "titan".into(), host_id: "hst_000000000001".into(), org: "default".into() };
     let mut worker = WorkerEnd::new(config, now);
     for line in text.lines() {
         now = now + Duration::from_millis(700);
