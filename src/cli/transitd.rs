@@ -133,21 +133,25 @@ fn serve(common: &Common, args: RunArgs) -> Result<Exit, Failure> {
     logging::start(common, log)?;
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "catch signals", err))?;
     let settings = Settings { paths: control::paths()?, wire_log };
+    let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
-        if let Some(path) = &ready_file
-            && let Err(err) = files::write_private(path, ready_record(ready).as_bytes())
-        {
-            tracing::error!("{err}");
+        if let Some(path) = &ready_file {
+            told = files::write_private(path, ready_record(ready).as_bytes());
+        }
+        if told.is_err() {
             stop.trigger();
         }
     });
     if let Some(path) = &ready_file
+        && told.is_ok()
         && !matches!(ran, Err(DaemonError::Running { .. }))
     {
         // Whoever looks for it learns that nobody serves any more.
         let _ = std::fs::remove_file(path);
     }
-    ran.map(|()| Exit::Ok).map_err(not_running)
+    ran.map_err(not_running)?;
+    told.map_err(|err| Failure::store("write the ready file", &err))?;
+    Ok(Exit::Ok)
 }
 
 fn ready_record(ready: &Ready) -> String {
@@ -167,6 +171,7 @@ fn not_running(err: DaemonError) -> Failure {
             return Failure::store(WHAT, &err);
         }
         DaemonError::Enrolment(_) | DaemonError::Socket(SocketError::Untrusted { .. }) => Exit::Config,
+        DaemonError::Panicked { .. } => Exit::Software,
         DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
         DaemonError::Socket(SocketError::Denied { .. }) => Exit::NoPermission,
         DaemonError::Socket(_) => Exit::CannotCreate,
@@ -201,6 +206,8 @@ fn not_enrolled(err: EnrollError) -> Failure {
         EnrollError::Code => (Exit::NoPermission, Some("make a new one: transit-worker host enroll HOST")),
         EnrollError::Url { .. } => (Exit::Usage, None),
         EnrollError::Fetch(FetchError::Garbage(_)) | EnrollError::Garbage { .. } => (Exit::Protocol, None),
+        EnrollError::Status { status: 403 } => (Exit::NoPermission, None),
+        EnrollError::Status { status: 408 | 425 | 429 } => (Exit::TryLater, None),
         EnrollError::Status { status } if status < 500 => (Exit::Protocol, None),
         EnrollError::Fetch(_) | EnrollError::Status { .. } => (Exit::Unavailable, None),
         _ => (Exit::Config, None),
@@ -310,7 +317,9 @@ const PAGE: Page = Page {
         Exit::Ok,
         Exit::No,
         Exit::Usage,
+        Exit::NoInput,
         Exit::Unavailable,
+        Exit::Software,
         Exit::CannotCreate,
         Exit::Io,
         Exit::TryLater,
