@@ -89,7 +89,7 @@ pub(super) fn unreachable(err: &SocketError) -> Failure {
 /// The daemon's no, as the commands say it; the stable code stands at the end of the line.
 pub(super) fn refused(what: &str, err: &ControlError) -> Failure {
     let exit = match err.code.as_str() {
-        "not_owner" | "invalid_caller" => Exit::NoPermission,
+        "not_owner" | "invalid_caller" | "pid_not_visible" => Exit::NoPermission,
         "rpc_failed" | "not_connected" | "not_enrolled" => Exit::Unavailable,
         "too_many" | "rate_limited" | "spool_full" => Exit::TryLater,
         "store_error" => Exit::Io,

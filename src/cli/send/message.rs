@@ -89,7 +89,9 @@ fn refused(to: &Addr, err: &ControlError) -> Failure {
     let exit = match err.code.as_str() {
         "no_route" | "agent_not_found" | "room_not_found" | "not_found" => Exit::NoRecipient,
         "body_too_large" | "reserved_name" | "bad_address" | "bad_request" => Exit::Data,
-        "not_member" | "invalid_caller" | "not_allowed" | "as_refused" => Exit::NoPermission,
+        "not_member" | "invalid_caller" | "pid_not_visible" | "not_allowed" | "as_refused" => {
+            Exit::NoPermission
+        }
         "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" => Exit::TryLater,
         "not_enrolled" => Exit::Config,
         "store_error" => Exit::Io,
