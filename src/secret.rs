@@ -11,6 +11,14 @@ use zeroize::Zeroizing;
 /// What stands in the place of a secret wherever one would be shown.
 pub const REDACTED: &str = "[redacted]";
 
+/// A URL as it may be shown: whatever stands between its scheme and an `@` is redacted.
+pub fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}{REDACTED}{}", &url[..scheme + 3], &url[at..]),
+        _ => url.to_owned(),
+    }
+}
+
 /// A non-empty secret text. Its UTF-8 bytes are the key; they are never decoded (transit.ingest/1).
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);

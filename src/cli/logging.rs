@@ -40,7 +40,9 @@ pub enum LogFormat {
 /// When TRANSIT_LOG cannot be read (78).
 pub fn start(common: &Common, args: LogArgs) -> Result<(), Failure> {
     let filter = filter(std::env::var(VARIABLE).ok().as_deref(), common.verbose)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A stderr that is full or gone costs log lines. Told on that same stderr, it would cost the service.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     let started = match args.log_format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text if stderr_is_journal() => builder.with_ansi(false).event_format(Journal).try_init(),

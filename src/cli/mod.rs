@@ -78,23 +78,57 @@ pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode
     let name = A::command().get_name().to_owned();
     let args = match A::try_parse() {
         Ok(args) => args,
-        Err(err) => {
-            let err = if err.kind() == ErrorKind::DisplayHelp { help(&name).unwrap_or(err) } else { err };
-            let _ = err.print();
-            let asked = matches!(err.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked { Exit::Ok } else { Exit::Usage }.into();
-        }
+        Err(err) => return unparsed(&name, err),
     };
     match run(args) {
         Ok(exit) => exit.into(),
-        Err(failure) if failure.closed_pipe => Exit::Ok.into(),
-        Err(failure) => {
-            output::say(format_args!("{name}: {}", failure.line));
-            if let Some(hint) = &failure.hint {
-                output::say(format_args!("{name}: {hint}"));
+        Err(failure) => report(&name, &failure),
+    }
+}
+
+/// Prints a failure, and turns it into an exit code.
+fn report(name: &str, failure: &Failure) -> ExitCode {
+    if failure.closed_pipe {
+        return Exit::Ok.into();
+    }
+    output::say(format_args!("{name}: {}", failure.line));
+    if let Some(hint) = &failure.hint {
+        output::say(format_args!("{name}: {hint}"));
+    }
+    failure.exit.into()
+}
+
+/// Arguments that are no work to do: help that was asked for, or a mistake.
+fn unparsed(name: &str, err: clap::Error) -> ExitCode {
+    match err.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let is_help = err.kind() == ErrorKind::DisplayHelp;
+            let shown = if is_help { help(name).unwrap_or(err) } else { err };
+            match shown.print() {
+                Ok(()) => Exit::Ok.into(),
+                Err(err) => report(name, &err.into()),
             }
-            failure.exit.into()
         }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Goes to stderr, about which nothing can be done.
+            let _ = err.print();
+            Exit::Usage.into()
+        }
+        _ => report(name, &misused(name, &err.render().to_string())),
+    }
+}
+
+/// clap's paragraphs as one line and the way out. What the user typed is in them, and is made safe.
+fn misused(name: &str, message: &str) -> Failure {
+    let mut paragraphs = message.split("\n\n").map(|paragraph| {
+        paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    let first = paragraphs.next().unwrap_or_default();
+    let line = first.strip_prefix("error: ").unwrap_or(&first);
+    let failure = Failure::new(Exit::Usage, "read the arguments", line);
+    match paragraphs.find(|paragraph| paragraph.starts_with("tip: ")) {
+        Some(tip) => failure.hint(&tip["tip: ".len()..]),
+        None => failure.hint(format_args!("see {name} --help")),
     }
 }
 
@@ -102,4 +136,26 @@ pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode
 fn help(name: &str) -> Option<clap::Error> {
     let tool = tools().into_iter().find(|tool| tool.command.get_name() == name)?;
     tool.command.try_get_matches().err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_one_safe_line_and_the_way_out() {
+        let shown = |args: &[&str]| {
+            let err = transitd::Args::try_parse_from(args).unwrap_err();
+            misused("transitd", &err.render().to_string())
+        };
+        let failure = shown(&["transitd", "a\u{1b}[31m\u{202e}\u{9b}"]);
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.line.starts_with("read the arguments: unrecognized subcommand"), "{}", failure.line);
+        assert!(!failure.line.contains(['\u{1b}', '\u{202e}', '\u{9b}', '\n']), "{:?}", failure.line);
+        assert_eq!(failure.hint.as_deref(), Some("see transitd --help"));
+        let failure = shown(&["transitd", "run", "--ready-fil", "x"]);
+        assert!(failure.hint.is_some_and(|hint| hint.contains("'--ready-file'")));
+        let failure = shown(&["transitd", "enroll"]);
+        assert!(failure.line.contains("--url <URL> --code <CODE>"), "{}", failure.line);
+    }
 }

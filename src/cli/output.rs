@@ -113,6 +113,7 @@ impl Failure {
     /// A failure of what is kept on this machine.
     pub fn store(what: impl Display, err: &StoreError) -> Self {
         let (exit, hint) = match err {
+            StoreError::Io { doing: "read", .. } => (Exit::NoInput, None),
             StoreError::Io { source, .. } => (of_io(source), None),
             StoreError::InTheWay { .. } | StoreError::ReadOnly { .. } => (Exit::CannotCreate, None),
             StoreError::Full { .. } => {
@@ -123,7 +124,7 @@ impl Failure {
                 Some("run this as its owner, or name another data directory with TRANSIT_DATA_DIR"),
             ),
             StoreError::Newer { .. } => (Exit::Config, Some("install the newer version again")),
-            StoreError::Config { .. } => (Exit::Config, None),
+            StoreError::Config { .. } | StoreError::TooLong { .. } => (Exit::Config, None),
             StoreError::Sealed => {
                 (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
             }
@@ -153,9 +154,13 @@ impl Failure {
 
 /// What could not be made is one thing, what broke while it was used another.
 fn of_io(err: &io::Error) -> Exit {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    use io::ErrorKind::{
+        IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
+    };
     match err.kind() {
-        NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull => Exit::CannotCreate,
+        IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem | StorageFull => {
+            Exit::CannotCreate
+        }
         _ => Exit::Io,
     }
 }

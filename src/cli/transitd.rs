@@ -16,8 +16,8 @@ use crate::addr::Host;
 use crate::daemon::enroll::{EnrollError, Enrolled, enroll};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
 use crate::net::fetch::FetchError;
-use crate::net::service::Shutdown;
-use crate::net::unix::SocketError;
+use crate::net::service::{self, Shutdown};
+use crate::net::unix::{self, Peer, SocketError, TRANSIT_SOCK};
 use crate::proto::control::Op;
 use crate::store::config::Paths;
 use crate::store::files;
@@ -132,22 +132,27 @@ fn serve(common: &Common, args: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { ready_file, wire_log, log } = args;
     logging::start(common, log)?;
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "catch signals", err))?;
+    service::raise_descriptor_limit();
     let settings = Settings { paths: control::paths()?, wire_log };
+    let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
-        if let Some(path) = &ready_file
-            && let Err(err) = files::write_private(path, ready_record(ready).as_bytes())
-        {
-            tracing::error!("{err}");
+        if let Some(path) = &ready_file {
+            told = files::write_private(path, ready_record(ready).as_bytes());
+        }
+        if told.is_err() {
             stop.trigger();
         }
     });
     if let Some(path) = &ready_file
+        && told.is_ok()
         && !matches!(ran, Err(DaemonError::Running { .. }))
     {
         // Whoever looks for it learns that nobody serves any more.
         let _ = std::fs::remove_file(path);
     }
-    ran.map(|()| Exit::Ok).map_err(not_running)
+    ran.map_err(not_running)?;
+    told.map_err(|err| Failure::store("write the ready file", &err))?;
+    Ok(Exit::Ok)
 }
 
 fn ready_record(ready: &Ready) -> String {
@@ -167,6 +172,7 @@ fn not_running(err: DaemonError) -> Failure {
             return Failure::store(WHAT, &err);
         }
         DaemonError::Enrolment(_) | DaemonError::Socket(SocketError::Untrusted { .. }) => Exit::Config,
+        DaemonError::Panicked { .. } => Exit::Software,
         DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
         DaemonError::Socket(SocketError::Denied { .. }) => Exit::NoPermission,
         DaemonError::Socket(_) => Exit::CannotCreate,
@@ -201,6 +207,8 @@ fn not_enrolled(err: EnrollError) -> Failure {
         EnrollError::Code => (Exit::NoPermission, Some("make a new one: transit-worker host enroll HOST")),
         EnrollError::Url { .. } => (Exit::Usage, None),
         EnrollError::Fetch(FetchError::Garbage(_)) | EnrollError::Garbage { .. } => (Exit::Protocol, None),
+        EnrollError::Status { status: 403 } => (Exit::NoPermission, None),
+        EnrollError::Status { status: 408 | 425 | 429 } => (Exit::TryLater, None),
         EnrollError::Status { status } if status < 500 => (Exit::Protocol, None),
         EnrollError::Fetch(_) | EnrollError::Status { .. } => (Exit::Unavailable, None),
         _ => (Exit::Config, None),
@@ -278,11 +286,13 @@ fn for_people(status: &Map<String, Value>) -> String {
 /// Ends the daemon by its process, so that a later one of the same pid is never meant.
 fn stop() -> Result<Exit, Failure> {
     let failed = |err: rustix::io::Errno| Failure::new(Exit::Io, "stop transitd", err);
-    let status = ask(&control::paths()?, Op::Status)?;
-    let pid = status.get("pid").and_then(Value::as_i64).and_then(|pid| i32::try_from(pid).ok());
-    let pid = pid
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| Failure::new(Exit::Protocol, "stop transitd", "it does not tell its pid"))?;
+    // The pid is the kernel's: the one that a daemon tells of itself is another process's outside of its container.
+    let stream = unix::connect(&control::paths()?, TRANSIT_SOCK).map_err(|err| control::unreachable(&err))?;
+    let peer = Peer::of(&stream).map_err(|err| Failure::new(Exit::Io, "ask for transitd's process", err))?;
+    let pid = Pid::from_raw(peer.pid.cast_signed()).ok_or_else(|| {
+        let why = "it runs in another pid namespace (a container), where this process cannot reach it";
+        Failure::new(Exit::NoPermission, "stop transitd", why)
+    })?;
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(rustix::io::Errno::SRCH) => return Ok(Exit::Ok),
         opened => opened.map_err(failed)?,
@@ -310,7 +320,9 @@ const PAGE: Page = Page {
         Exit::Ok,
         Exit::No,
         Exit::Usage,
+        Exit::NoInput,
         Exit::Unavailable,
+        Exit::Software,
         Exit::CannotCreate,
         Exit::Io,
         Exit::TryLater,

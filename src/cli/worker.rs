@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::output::{Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
+use crate::secret::without_password;
 use crate::store::config::Paths;
 use crate::store::ledger::directory::{self, OrgRow};
 use crate::store::ledger::{Db, SCHEMA, Tx};
@@ -148,16 +149,6 @@ fn database_path(named: &OsStr) -> Result<PathBuf, Failure> {
         return Err(refused("a Worker keeps what it promised, for which it needs a file"));
     }
     Ok(PathBuf::from(OsStr::from_bytes(path)))
-}
-
-/// A database URL may hold a password; what stands before an `@` is not shown.
-fn without_password(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme < at => {
-            format!("{}{}{}", &url[..scheme + 3], crate::secret::REDACTED, &url[at..])
-        }
-        _ => url.to_owned(),
-    }
 }
 
 /// Reads a Worker's address: http or https, without a final slash.

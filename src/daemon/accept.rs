@@ -9,8 +9,8 @@ use super::host::Host;
 use crate::net::unix::{Bound, Peer};
 use crate::net::wake::Wake;
 
-/// Connections of one socket at the same time; further ones are closed unanswered.
-const MOST: usize = 512;
+/// Connections of one socket at the same time; further ones are closed unanswered. Each takes three descriptors.
+const MOST: usize = 2048;
 /// Wait after the system would not give us another descriptor or thread.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -29,15 +29,20 @@ pub(super) fn accept(
     serve: fn(&Arc<Host>, UnixStream, Peer, Wake),
 ) {
     let mut all: Vec<Served> = Vec::new();
+    let mut is_full = false;
     while !host.stop.is_triggered() {
         match bound.accept(wake) {
             Ok(None) => {}
             Ok(Some((stream, peer))) => {
                 all.retain(|served| !served.thread.is_finished());
                 if all.len() >= MOST {
-                    tracing::warn!(socket = %bound.path().display(), "too many connections; one was refused");
+                    if !std::mem::replace(&mut is_full, true) {
+                        let socket = bound.path().display();
+                        tracing::warn!(%socket, "too many connections; new ones are refused for now");
+                    }
                     continue;
                 }
+                is_full = false;
                 match begin(host, stream, peer, thread_name, serve) {
                     Ok(served) => all.push(served),
                     Err(err) => {

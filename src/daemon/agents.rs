@@ -15,7 +15,7 @@ use crate::net::unix::Peer;
 use crate::net::wake::Wake;
 use crate::proto::agent::{DaemonSide, DaemonSideEvent, PeerProcess, Register};
 use crate::proto::{Input, Output};
-use crate::store::process::{Process, start_time};
+use crate::store::process::{Process, own_pid, start_time};
 use crate::store::spool::agents::{Identity, PlaceError};
 use crate::store::spool::inbox::Outcome;
 use crate::text;
@@ -37,7 +37,7 @@ pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake
         Ok(socket) => socket,
         Err(err) => return tracing::warn!("could not serve an adapter: {err}"),
     };
-    let machine = DaemonSide::new(PeerProcess { pid: peer.pid }, host.now());
+    let machine = DaemonSide::new(PeerProcess { pid: peer.pid, own: own_pid(peer.pid) }, host.now());
     let process = start_time(peer.pid).map(|start_time| Process { pid: peer.pid, start_time });
     let mut connection =
         Connection { host, socket, machine, process, wake, deadline: None, session: None, is_over: false };

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::net::line::LineSocket;
 use crate::net::unix::Peer;
 use crate::net::wake::Wake;
+use crate::proto::agent::NOT_VISIBLE;
 use crate::proto::control::{Call, ControlError, Op, failure, ok};
 use crate::proto::envelope::{self, Envelope, Kind};
 use crate::proto::lines::Line;
@@ -98,6 +99,10 @@ fn caller(
     pane_id: Option<&str>,
     as_agent: Option<&str>,
 ) -> Result<Session, ControlError> {
+    if peer.pid == 0 {
+        // Which session it runs in cannot be told, so that it may not speak as any.
+        return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
+    }
     match (host.registry.caller(&lineage(peer.pid), pane_id), as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),

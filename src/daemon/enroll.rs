@@ -8,7 +8,7 @@ use url::Url;
 use super::uplink::worker_url;
 use crate::addr::Host;
 use crate::net::fetch::{AddressPolicy, Client, FetchError, Request};
-use crate::secret::Secret;
+use crate::secret::{Secret, without_password};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
@@ -128,7 +128,8 @@ pub fn enroll(
 }
 
 fn target(base: &str) -> Result<Url, EnrollError> {
-    worker_url(base, "/api/daemon/enroll").map_err(|why| EnrollError::Url { url: base.to_owned(), why })
+    worker_url(base, "/api/daemon/enroll")
+        .map_err(|why| EnrollError::Url { url: without_password(base), why })
 }
 
 fn redeem(target: &Url, code: &str) -> Result<Redeemed, EnrollError> {
@@ -160,5 +161,6 @@ mod tests {
         for bad in ["", "h", "ws://h", "https://u:p@h", "http://"] {
             assert!(matches!(target(bad), Err(EnrollError::Url { .. })), "{bad}");
         }
+        assert!(target("https://u:p@h").unwrap_err().to_string().contains("https://[redacted]@h"));
     }
 }

@@ -84,6 +84,12 @@ pub enum DaemonError {
     /// A socket cannot be bound.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// A part of it failed by a bug of ours, so that all of it stopped. What was promised is kept.
+    #[error("the thread {thread} has panicked")]
+    Panicked {
+        /// Its name.
+        thread: String,
+    },
     /// The system gives no descriptor or thread.
     #[error("could not {doing}: {source}")]
     System {
@@ -120,7 +126,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     uplink_stop.on_trigger(move || uplink_wake.wake());
     let uplink = {
         let (host, stop) = (Arc::clone(&host), uplink_stop.clone());
-        spawn("uplink", move || uplink::run(&host, &stop))?
+        spawn("uplink", &host.stop.clone(), move || uplink::run(&host, &stop))?
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
@@ -128,7 +134,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     for n in 1..=FLUSHERS {
         // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
         let host = Arc::clone(&host);
-        spawn(&format!("flush-{n}"), move || flush::run(&host))?;
+        spawn(&format!("flush-{n}"), &stop, move || flush::run(&host))?;
     }
 
     tracing::info!(pid = std::process::id(), "transitd is ready");
@@ -150,16 +156,25 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     service::notify_stopping();
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
-    join(agents);
-    join(control);
+    let ended = [join(agents), join(control)];
     uplink_stop.trigger();
-    join(uplink);
+    let uplink = join(uplink);
     drop(lock);
-    Ok(())
+    ended.into_iter().chain([uplink]).collect()
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DaemonError> {
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+/// Starts a thread that the daemon cannot do without: should it panic, the whole daemon stops, for half of one would
+/// look alive and do nothing.
+fn spawn(
+    name: &str,
+    stop: &Shutdown,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, DaemonError> {
+    let guard = StopsOnPanic { stop: stop.clone(), name: name.to_owned() };
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _guard = guard;
+        run();
+    });
     spawned.map_err(|source| DaemonError::System { doing: "start a thread", source })
 }
 
@@ -175,14 +190,27 @@ fn serve(
     let waker = wake.clone();
     host.stop.on_trigger(move || waker.wake());
     let host = Arc::clone(host);
-    spawn(name, move || accept::accept(&host, &bound, &wake, connection, serve))
+    spawn(name, &host.stop.clone(), move || accept::accept(&host, &bound, &wake, connection, serve))
 }
 
-fn join(thread: JoinHandle<()>) {
-    let name = thread.thread().name().unwrap_or_default().to_owned();
-    if thread.join().is_err() {
-        tracing::error!(name, "a thread has panicked");
+struct StopsOnPanic {
+    stop: Shutdown,
+    name: String,
+}
+
+impl Drop for StopsOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(thread = self.name, "a thread has panicked; the daemon stops");
+            self.stop.trigger();
+        }
     }
+}
+
+/// Waits for the end of a thread.
+fn join(thread: JoinHandle<()>) -> Result<(), DaemonError> {
+    let thread_name = thread.thread().name().unwrap_or_default().to_owned();
+    thread.join().map_err(|_| DaemonError::Panicked { thread: thread_name })
 }
 
 /// A name for a host that is not enrolled: the system's, as far as it is one.

@@ -20,7 +20,7 @@ use crate::net::dial::{DialError, Interrupt};
 use crate::net::proxy::proxy_for;
 use crate::net::service::Shutdown;
 use crate::net::ws;
-use crate::secret::Secret;
+use crate::secret::{Secret, without_password};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
@@ -57,8 +57,8 @@ pub enum EnrolmentError {
         /// What is wrong with it.
         why: String,
     },
-    /// The token is empty or no text.
-    #[error("the device token is empty or no text: enrol this host again")]
+    /// The token is empty, or holds what no token does and no header could carry.
+    #[error("the device token is empty or garbage: enrol this host again")]
     Token,
 }
 
@@ -76,7 +76,11 @@ impl Enrolment {
             }
             read => String::from_utf8(read?).map_err(|_| EnrolmentError::Token)?,
         };
-        let token = Secret::new(token.trim()).map_err(|_| EnrolmentError::Token)?;
+        let token = token.trim();
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(EnrolmentError::Token);
+        }
+        let token = Secret::new(token).map_err(|_| EnrolmentError::Token)?;
         let socket = socket_url(&url)?;
         Ok(Some(Self { url, socket, host, token }))
     }
@@ -84,7 +88,7 @@ impl Enrolment {
 
 /// `GET {url}/api/daemon/ws`, as `ws` or `wss`.
 fn socket_url(base: &str) -> Result<Url, EnrolmentError> {
-    let bad = |why: String| EnrolmentError::Url { url: base.to_owned(), why };
+    let bad = |why: String| EnrolmentError::Url { url: without_password(base), why };
     let mut url = worker_url(base, "/api/daemon/ws").map_err(bad)?;
     let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
     url.set_scheme(scheme).map_err(|()| bad("it cannot carry a WebSocket".to_owned()))?;

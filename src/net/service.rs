@@ -14,6 +14,14 @@ struct State {
     callbacks: Vec<Callback>,
 }
 
+/// Lets this process have as many descriptors open as the system allows it, for a service that holds connections.
+/// Where that cannot be, the limit that it was started with stands.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 /// A wish to stop, handed down to everything that runs. Clones are the same wish.
 #[derive(Clone, Default)]
 pub struct Shutdown {

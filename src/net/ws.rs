@@ -4,7 +4,7 @@
 //! then calls [`Socket::wait`], which first flushes what was written: so many frames share one system call, and
 //! none waits for another one to come.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,8 @@ pub enum Waited {
 pub struct Socket {
     ws: WebSocket<Stream>,
     has_unsent: bool,
+    /// A message was too long: it was not read, so that what follows can be understood by nobody.
+    is_deaf: bool,
 }
 
 /// Opens the WebSocket of `url` (`ws` or `wss`) with a bearer token.
@@ -119,7 +121,7 @@ pub fn open(
     let mut tried = tungstenite::client::client_with_config(request, stream, Some(config));
     loop {
         match tried {
-            Ok((ws, _)) => return Ok(Socket { ws, has_unsent: false }),
+            Ok((ws, _)) => return Ok(Socket { ws, has_unsent: false, is_deaf: false }),
             Err(HandshakeError::Interrupted(mid)) => {
                 let stream = mid.get_ref().get_ref();
                 interrupt.wait(stream.as_fd(), stream.wants(), until, "waiting for the upgrade")?;
@@ -142,11 +144,15 @@ pub fn open(
 }
 
 impl Socket {
-    /// The next message, or `None` when nothing more has come yet.
+    /// The next message, or `None` when nothing more has come yet. After one that is too long there is none: what
+    /// still comes is dropped, until the owner closes.
     ///
     /// # Errors
     /// When the connection is over.
     pub fn read(&mut self) -> Result<Option<Heard>, Gone> {
+        if self.is_deaf {
+            return self.drop_all();
+        }
         loop {
             return match self.ws.read() {
                 Ok(Message::Text(text)) => Ok(Some(Heard::Text(text.as_str().to_owned()))),
@@ -163,11 +169,28 @@ impl Socket {
                 Ok(Message::Frame(_)) => continue,
                 Err(Error::Io(err)) if err.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Err(Error::Io(err)) if err.kind() == io::ErrorKind::Interrupted => continue,
-                Err(Error::Capacity(_)) => Ok(Some(Heard::TooLong)),
+                Err(Error::Capacity(_)) => {
+                    self.is_deaf = true;
+                    Ok(Some(Heard::TooLong))
+                }
                 Err(Error::Utf8(_)) => Ok(Some(Heard::Binary)),
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => Err(closed(None)),
                 Err(err) => Err(Gone::Broken(err.to_string())),
             };
+        }
+    }
+
+    /// Drops what has come: bytes that wait unread would make closing a reset, which can destroy our close frame.
+    fn drop_all(&mut self) -> Result<Option<Heard>, Gone> {
+        let mut scratch = [0; READ_BUFFER];
+        loop {
+            match self.ws.get_mut().read(&mut scratch) {
+                Ok(0) => return Err(closed(None)),
+                Ok(_) => {}
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(Gone::Broken(err.to_string())),
+            }
         }
     }
 

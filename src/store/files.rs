@@ -89,7 +89,7 @@ pub fn read_small(path: &Path, longest: u64) -> Result<Vec<u8>, StoreError> {
     let file = File::open(path).map_err(|err| StoreError::io("read", path, err))?;
     file.take(longest + 1).read_to_end(&mut content).map_err(|err| StoreError::io("read", path, err))?;
     if content.len() as u64 > longest {
-        return Err(StoreError::InTheWay { path: path.to_owned(), what: "too long for what it should be" });
+        return Err(StoreError::TooLong { path: path.to_owned(), longest });
     }
     Ok(content)
 }

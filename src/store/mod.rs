@@ -101,6 +101,14 @@ pub enum StoreError {
         /// What the engine says.
         source: rusqlite::Error,
     },
+    /// A small file, such as a token or the configuration, is far larger than it can be.
+    #[error("{} is longer than {longest} bytes, and so not what it should be", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// How long it may be, in bytes.
+        longest: u64,
+    },
     /// A limit of the store is reached.
     #[error("{what} is full ({limit} entries)")]
     LimitReached {

@@ -30,6 +30,19 @@ pub fn start_time(pid: u32) -> Option<u64> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// The pid that the process `pid` has in its own pid namespace, as a program in a container knows itself; `pid` when
+/// it has no other, or when `/proc` does not tell.
+pub fn own_pid(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    innermost(&status).unwrap_or(pid)
+}
+
+/// The last number of the line `NSpid:`, which lists the pids from our namespace inwards.
+fn innermost(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
 /// The start time in a line of `/proc/PID/stat`. The second field is the program's name in parentheses and may
 /// itself hold anything, parentheses too; the last one closes it.
 fn parse(stat: &str) -> Option<u64> {
@@ -44,6 +57,14 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_process_has_the_pid_of_its_own_namespace_too() {
+        assert_eq!(innermost("Name:\tx\nNSpid:\t8402\t17\t1\nNSsid:\t5\n"), Some(1));
+        assert_eq!(innermost("Name:\tNSpid:\n"), None);
+        assert_eq!(own_pid(std::process::id()), std::process::id());
+        assert_eq!(own_pid(0), 0);
+    }
 
     #[test]
     fn a_process_is_known_by_its_start_until_it_ends() {

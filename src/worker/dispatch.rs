@@ -66,6 +66,15 @@ pub(super) struct Dispatch {
     retry_at: Option<Mono>,
 }
 
+/// What became of a row that is due.
+enum Step {
+    Sent,
+    /// It was sent before, and is not due again.
+    UnderWay,
+    /// As many as may be are under way.
+    Full,
+}
+
 impl Dispatch {
     pub(super) fn new(app: App, owner: Arc<Owner>) -> Self {
         let (present, queues) = Default::default();
@@ -197,11 +206,11 @@ impl Dispatch {
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, is_message, misses| {
             if queue.flights.get(id).is_some_and(|flight| mono < flight.again_at) {
-                return false;
+                return Step::UnderWay;
             }
             if room == 0 {
                 queue.behind = true;
-                return false;
+                return Step::Full;
             }
             room -= 1;
             self.sent += 1;
@@ -210,17 +219,22 @@ impl Dispatch {
             soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
             queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at });
             sent.push(Sent { seq, is_message, again_after });
-            true
+            Step::Sent
         };
+        // What found no room is not looked past: what comes after it would arrive before it.
         for due in due_messages {
-            if go(queue, &due.id, due.seq, true, due.attempts + 1) {
-                end.deliver(&due.id, agent, message_envelope(&due));
+            match go(queue, &due.id, due.seq, true, due.attempts + 1) {
+                Step::Sent => end.deliver(&due.id, agent, message_envelope(&due)),
+                Step::UnderWay => {}
+                Step::Full => break,
             }
             queue.messages_to = queue.messages_to.max(due.seq);
         }
         for due in due_deliveries {
-            if go(queue, &due.id, due.seq, false, due.misses + 1) {
-                end.deliver(&due.id, agent, channel_envelope(&due));
+            match go(queue, &due.id, due.seq, false, due.misses + 1) {
+                Step::Sent => end.deliver(&due.id, agent, channel_envelope(&due)),
+                Step::UnderWay => {}
+                Step::Full => break,
             }
             queue.deliveries_to = queue.deliveries_to.max(due.seq);
         }

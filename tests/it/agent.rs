@@ -40,7 +40,7 @@ impl Daemon {
     fn accept(&self, agent: &Background) -> (Connection, Register) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let machine = DaemonSide::new(PeerProcess { pid: agent.pid() }, Mono::default());
+        let machine = DaemonSide::new(PeerProcess { pid: agent.pid(), own: agent.pid() }, Mono::default());
         let mut connection =
             Connection { stream, machine, lines: Lines::new(1 << 20), clock: SystemClock::new() };
         let Event::Register(register) = connection.next() else { panic!("register comes first") };

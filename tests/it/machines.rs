@@ -178,7 +178,7 @@ impl Pair {
     fn new() -> Self {
         let AdapterFrame::Register(register) = good_register() else { panic!() };
         let now = Mono::default();
-        let daemon = DaemonSide::new(PeerProcess { pid: 7 }, now);
+        let daemon = DaemonSide::new(PeerProcess { pid: 7, own: 7 }, now);
         let adapter = AdapterSide::new(register, now);
         let mut pair = Self { daemon, adapter, now, wake: now, handed: Vec::new(), events: Vec::new() };
         pair.settle();
@@ -297,7 +297,7 @@ proptest! {
 
     #[test]
     fn the_daemon_s_side_hears_nothing_before_register(story in story(good_register().encode(), adapter_frame().prop_map(|f| f.encode()).boxed())) {
-        let mut side = DaemonSide::new(PeerProcess { pid: 7 }, Mono::default());
+        let mut side = DaemonSide::new(PeerProcess { pid: 7, own: 7 }, Mono::default());
         let mut delivered = 0;
         let events = tell(&mut side, &story, DaemonSide::handle, DaemonSide::poll, |side, event, now| {
             if let DaemonSideEvent::Register(_) = event {

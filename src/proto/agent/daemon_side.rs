@@ -24,6 +24,8 @@ const SESSION_BYTES: usize = 512;
 pub struct PeerProcess {
     /// The process id; 0 when it lives in another pid namespace and cannot be seen.
     pub pid: u32,
+    /// Its pid in its own pid namespace, which is the one that it knows; the same as `pid` outside of containers.
+    pub own: u32,
 }
 
 /// What the daemon learns from an adapter.
@@ -303,7 +305,7 @@ fn refusal(register: &Register, peer: PeerProcess) -> Option<(&'static str, Stri
     if peer.pid == 0 {
         return Some(("pid_not_visible", NOT_VISIBLE.to_owned()));
     }
-    if register.pid != peer.pid {
+    if register.pid != peer.pid && register.pid != peer.own {
         let text = format!("the frame says pid {}, the socket's peer is pid {}", register.pid, peer.pid);
         return Some(("pid_mismatch", text));
     }
@@ -319,5 +321,6 @@ fn refusal(register: &Register, peer: PeerProcess) -> Option<(&'static str, Stri
     name.err().map(|err| ("invalid_name", err.to_string()))
 }
 
-const NOT_VISIBLE: &str = "the daemon cannot see this process, because it runs in another pid namespace \
+/// What a process is told whose pid cannot be seen, and what to do about it.
+pub const NOT_VISIBLE: &str = "the daemon cannot see this process, because it runs in another pid namespace \
     (a container or a sandbox): run transitd inside it, or run the agent outside of it";

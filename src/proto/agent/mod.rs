@@ -21,7 +21,7 @@ mod frames;
 mod tests;
 
 pub use adapter_side::{AdapterEvent, AdapterSide};
-pub use daemon_side::{DaemonSide, DaemonSideEvent, PeerProcess};
+pub use daemon_side::{DaemonSide, DaemonSideEvent, NOT_VISIBLE, PeerProcess};
 pub use frames::{AdapterFrame, HostFrame, Register, decode_adapter, decode_host};
 
 /// The version that both ends speak.

@@ -21,7 +21,7 @@ fn register() -> Register {
 }
 
 fn daemon() -> DaemonSide {
-    DaemonSide::new(PeerProcess { pid: 7 }, at(0))
+    DaemonSide::new(PeerProcess { pid: 7, own: 7 }, at(0))
 }
 
 fn registered() -> DaemonSide {
@@ -114,7 +114,11 @@ fn a_registration_of_the_wrong_form_is_refused_at_once() {
         assert!(drained.writes[0].contains(&format!("\"code\":\"{code}\"")), "{}", drained.writes[0]);
         assert!(drained.close.is_some() && drained.events.is_empty());
     }
-    let mut side = DaemonSide::new(PeerProcess { pid: 0 }, at(0));
+    let own = register().pid;
+    let mut side = DaemonSide::new(PeerProcess { pid: own + 8_000, own }, at(0));
+    let drained = heard(&mut side, &AdapterFrame::Register(register()), 1);
+    assert_eq!(drained.events.len(), 1, "in a container it knows itself by another pid");
+    let mut side = DaemonSide::new(PeerProcess { pid: 0, own: 0 }, at(0));
     let drained = heard(&mut side, &AdapterFrame::Register(register()), 1);
     assert!(drained.writes[0].contains("pid_not_visible") && drained.writes[0].contains("namespace"));
 }

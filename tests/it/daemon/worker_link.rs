@@ -84,13 +84,61 @@ fn a_connection_that_breaks_is_made_again_and_a_kick_does_not_wait() {
 
 #[test]
 fn a_configuration_that_makes_no_sense_is_no_start() {
-    for (config, token) in
-        [("{\"host\":\"No Host\"}", "t"), ("{\"url\":\"ftp://x\",\"host\":\"titan\"}", "t")]
-    {
+    let good = "{\"url\":\"http://127.0.0.1:1\",\"host\":\"titan\"}";
+    for (config, token) in [
+        ("{\"host\":\"No Host\"}", "t"),
+        ("{\"url\":\"ftp://x\",\"host\":\"titan\"}", "t"),
+        (good, ""),
+        (good, "one\ntwo"),
+        (good, "t\u{1b}[31m"),
+        (good, &"t".repeat(5000)),
+    ] {
         let home = enrolled(nobody());
         home.file("config.json", config);
         home.file("data/token", token);
         let (code, out, err) = outcome(home.command("transitd").arg("run"));
         assert_eq!((code, out.as_str()), (78, ""), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
     }
+    let home = enrolled(nobody());
+    std::fs::remove_file(home.path("config.json")).unwrap();
+    std::fs::create_dir(home.path("config.json")).unwrap();
+    let (code, _, err) = outcome(home.command("transitd").arg("run"));
+    assert_eq!(code, 66, "{err}");
+}
+
+#[test]
+fn a_message_over_the_limit_ends_the_connection_and_not_the_daemon() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let mut daemon = start(&home);
+    worker.roster();
+    worker.order(Order::Say("x".repeat(transit::limits::FRAME_BYTES + 1)));
+    worker.roster();
+    status_until(&home, |status| status["connected"] == true);
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_stderr_that_takes_nothing_costs_log_lines_and_nothing_else() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut daemon = home.command("transitd").args(["run", "-vv"]).stderr(full).spawn().unwrap();
+    worker.roster();
+    assert_eq!(outcome(home.command("transitd").args(["status", "--wait", "30s"])).0, 0);
+    assert_eq!(outcome(home.command("transitd").arg("stop")).0, 0);
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_ready_file_that_cannot_be_written_is_a_failure() {
+    let home = enrolled(nobody());
+    for place in ["nowhere/ready.json", "data"] {
+        let (code, out, err) = outcome(home.command("transitd").args(["run", "--ready-file", place]));
+        assert_eq!((code, out.as_str()), (73, ""), "{err}");
+        assert!(err.lines().last().is_some_and(|line| line.starts_with("transitd: write the ready file")));
+    }
+    assert!(home.data().is_dir());
 }

@@ -148,6 +148,8 @@ pub(super) enum Order {
     SendAck(String),
     SendNak(String, transit::proto::wire::NakCode),
     Answer(String, Result<Value, RpcError>),
+    /// Say something that no Worker says.
+    Say(String),
     /// Cut the connection, as a network does.
     Cut,
 }
@@ -256,6 +258,7 @@ fn connection(stream: TcpStream, orders: &Receiver<Order>, tell: &Sender<WorkerE
             Err(_) => return None,
         }
         match orders.try_recv() {
+            Ok(Order::Say(text)) => socket.send(Message::text(text)).ok()?,
             Ok(order) => obey(&mut end, order)?,
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return None,
@@ -270,7 +273,7 @@ fn obey(end: &mut WorkerEnd, order: Order) -> Option<()> {
         Order::SendAck(id) => end.send_ack(&id),
         Order::SendNak(id, code) => end.send_nak(&id, code),
         Order::Answer(rid, result) => end.rpc_result(&rid, result),
-        Order::Cut => return None,
+        Order::Say(_) | Order::Cut => return None,
     }
     Some(())
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Daemon, Worker};
+use super::{Daemon, Worker, event};
+use transit::limits::QUEUE_BATCH;
 use transit::proto::envelope::{self, Kind};
 
 /// A Worker, with `amy@alpha` and `bob@beta` on it.
@@ -168,4 +169,24 @@ fn the_agents_of_all_hosts_are_listed() {
     assert_eq!(amy.call("amy", "list_agents", json!({ "host": "No!" })).unwrap_err(), "bad_params");
     assert_eq!(amy.call("bob", "list_agents", json!({})).unwrap_err(), "invalid_caller");
     assert_eq!(amy.call("amy", "no_such", json!({})).unwrap_err(), "unknown_method");
+}
+
+#[test]
+fn an_event_that_comes_in_does_not_pass_those_that_wait_for_room() {
+    let worker = Worker::start();
+    worker.source("jess@titan", &["--rate", "1000", "--burst", "1000"]);
+    let token = worker.enrol("titan");
+    let post = |n: usize| {
+        let answer = worker.event(event(&format!("k{n}")).to_string().as_bytes()).json();
+        answer["delivery_id"].as_str().unwrap().to_owned()
+    };
+    let ids: Vec<String> = (0..QUEUE_BATCH + 2).map(post).collect();
+    let mut daemon = worker.daemon("titan", &token, &["jess"]);
+    let delivered: Vec<Value> = (0..QUEUE_BATCH).map(|_| daemon.delivered()).collect();
+    assert!(delivered.iter().zip(&ids).all(|(frame, id)| frame["id"] == id.as_str()));
+    daemon.ack(&delivered[0]);
+    daemon.say(&json!({ "t": "pong" }));
+    assert_eq!(daemon.next()["t"], "ping", "the ack was heard");
+    post(ids.len());
+    assert_eq!(daemon.delivered()["id"], ids[QUEUE_BATCH].as_str());
 }
