@@ -132,14 +132,14 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "resume" -d 'Take events from a paused source again'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "delete" -d 'Delete a source. Replies that wait for it are never posted; deliveries stay'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST. It need not exist yet; its events wait for it' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST. The agent need not exist yet; its events wait for it' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url -d 'Where replies go when an event does not say. It must begin with one of the prefixes' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. Without one, no reply can be posted' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l rate -d 'Events that it may send a second' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l burst -d 'Events that it may send at once' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l instructions -d 'One line that the agent reads with every event' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Take the secret from FILE [default: a fresh secret]' -r -F
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-env -d 'Take it from variable NAME' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
@@ -176,8 +176,8 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l overlap -d 'How long the old secret stays valid' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Take the secret from FILE [default: a fresh secret]' -r -F
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Take it from variable NAME' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'

@@ -105,7 +105,7 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 pub const ATTEMPT_WAIT: Duration = Duration::from_secs(30);
 /// The part of [`ATTEMPT_WAIT`] in which the connection must stand.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Time for which `(id, agent)` of an injected delivery is remembered.
+/// Time for which `(id, agent)` of an injected delivery, and what was sent, is remembered.
 pub const HISTORY_KEEP: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Time for which an enrolment code is valid.

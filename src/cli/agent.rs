@@ -122,6 +122,7 @@ const PAGE: Page = Page {
         Exit::Usage,
         Exit::Data,
         Exit::NoInput,
+        Exit::NoRecipient,
         Exit::Unavailable,
         Exit::Io,
         Exit::TryLater,

@@ -1,6 +1,7 @@
 //! One call of the local daemon over `transit.sock`, as commands make it.
 
 use std::env;
+use std::fmt::Display;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -87,11 +88,17 @@ pub(super) fn unreachable(err: &SocketError) -> Failure {
 }
 
 /// The daemon's no, as the commands say it; the stable code stands at the end of the line.
-pub(super) fn refused(what: &str, err: &ControlError) -> Failure {
+pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
     let exit = match err.code.as_str() {
-        "not_owner" | "invalid_caller" => Exit::NoPermission,
-        "rpc_failed" | "not_connected" | "not_enrolled" => Exit::Unavailable,
-        "too_many" | "rate_limited" | "spool_full" => Exit::TryLater,
+        "no_route" | "agent_not_found" | "room_not_found" => Exit::NoRecipient,
+        "body_too_large" | "reserved_name" | "bad_address" | "bad_request" | "bad_params"
+        | "unknown_method" => Exit::Data,
+        "not_member" | "not_owner" | "invalid_caller" | "invite_only" => Exit::NoPermission,
+        "rpc_failed" | "not_connected" => Exit::Unavailable,
+        "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "rpc_error" => {
+            Exit::TryLater
+        }
+        "not_enrolled" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };

@@ -71,7 +71,7 @@ impl Exit {
             Self::Usage => "Options or arguments are wrong.",
             Self::Data => "Input breaks a rule of its protocol; the rule and the place are named.",
             Self::NoInput => "A file cannot be read.",
-            Self::NoRecipient => "No such agent, host, room or source.",
+            Self::NoRecipient => "No such agent, host or source.",
             Self::Unavailable => "A daemon, Worker or database is not there, and the work was not kept.",
             Self::Software => "A bug in this program.",
             Self::CannotCreate => "A file cannot be created, the disk is full, or a file is in the way.",
@@ -164,7 +164,7 @@ fn of_io(err: &io::Error) -> Exit {
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
         Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
-        Refusal::NotFound { .. } => (Exit::NoRecipient, None),
+        Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
         Refusal::HostExists { .. } => {
             (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
         }

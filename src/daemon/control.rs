@@ -10,7 +10,7 @@ use super::host::{Host, SendOutcome};
 use super::peer::lineage;
 use super::registry::{Caller, Session};
 use crate::addr::{Addr, AgentAddr, Name};
-use crate::clock::Mono;
+use crate::clock::{Mono, Wall};
 use crate::id::IdKind;
 use crate::limits;
 use crate::net::line::LineSocket;
@@ -120,8 +120,9 @@ fn caller(
             })
         }
         (Caller::Nobody, None) => {
-            let text = "this process runs in no agent's session; say with --as NAME which agent is to speak";
-            Err(ControlError::new("agent_not_found", text))
+            let text = "this process runs in no session of this host: call from inside one, or name the agent \
+                        that is to speak (--as NAME)";
+            Err(ControlError::new("invalid_caller", text))
         }
     }
 }
@@ -178,22 +179,34 @@ fn send(host: &Host, sender: &Session, to: &str, body: &str, reply_to: Option<&s
         let text = format!("the message has {} bytes, {} are allowed", body.len(), limits::BODY_BYTES);
         return Err(ControlError::new("body_too_large", text));
     }
+    if reply_to.is_some_and(|id| IdKind::of(id).is_none()) {
+        return Err(ControlError::new("bad_request", "reply_to is no id"));
+    }
     let id = IdKind::Message.fresh();
     let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
     let link = host.link();
-    let is_worth_waiting = if link.url.is_some() {
-        keep(host, sender, &id, &to, body, reply_to).map_err(|err| store_error(&err))?;
-        link.connected
-    } else {
-        keep_local(host, sender, &id, &to, body, reply_to)?;
-        true
-    };
+    let message = Message { id: &id, from: &sender.address, to: &to, body, reply_to, at: host.wall() };
+    let near = near(host, &to)?;
+    if link.url.is_some() {
+        keep(host, &message).map_err(|err| store_error(&err))?;
+    } else if near.is_none() {
+        let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
+        return Err(ControlError::new("not_enrolled", text));
+    }
+    if let Some(agent) = near {
+        match put(host, &message, agent) {
+            // What is kept for the Worker comes back from there.
+            Err(err) if link.url.is_some() => tracing::error!(id, "could not hand a message over: {err}"),
+            put => put.map_err(|err| store_error(&err))?,
+        }
+    }
+    let is_worth_waiting = link.connected || near.is_some();
     let wait = if is_worth_waiting { SEND_WAIT } else { Duration::ZERO };
     match waiting.told.recv_timeout(wait) {
         Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
         Ok(SendOutcome::Refused(code)) => {
-            Err(ControlError::new(code, format!("the Worker has refused {id}")))
+            Err(ControlError::new(code, format!("the Worker has refused {id} to {to}: {code}")))
         }
         Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
     }
@@ -212,61 +225,60 @@ impl Drop for Waiting<'_> {
     }
 }
 
-fn keep(
-    host: &Host,
-    sender: &Session,
-    id: &str,
-    to: &Addr,
-    body: &str,
-    reply_to: Option<&str>,
-) -> Result<(), StoreError> {
+/// A message that an agent of this host sends.
+struct Message<'a> {
+    id: &'a str,
+    from: &'a str,
+    to: &'a Addr,
+    body: &'a str,
+    reply_to: Option<&'a str>,
+    at: Wall,
+}
+
+/// The recipient, if it is an agent of this host.
+fn near<'a>(host: &Host, to: &'a Addr) -> Result<Option<&'a Name>, ControlError> {
+    let name = match to {
+        Addr::Agent(AgentAddr { name, host: its }) if *its == host.name() => name,
+        _ => return Ok(None),
+    };
+    let is_known = host.spool().and_then(|spool| spool.knows_agent(name.as_str()));
+    if is_known.map_err(|err| store_error(&err))? {
+        return Ok(Some(name));
+    }
+    Err(ControlError::new("agent_not_found", format!("no agent of this host is called {name}")))
+}
+
+/// Keeps a message for the Worker, which has every message in its ledger.
+fn keep(host: &Host, message: &Message<'_>) -> Result<(), StoreError> {
     let entry = NewEntry {
-        id,
+        id: message.id,
         kind: EntryKind::Message,
-        dest: &to.to_string(),
-        from: Some(&sender.address),
-        reply_to,
+        dest: &message.to.to_string(),
+        from: Some(message.from),
+        reply_to: message.reply_to,
         event_key: None,
-        body: body.as_bytes(),
+        body: message.body.as_bytes(),
         secret: None,
     };
-    host.spool()?.outbox().add(&entry, host.wall())?;
+    host.spool()?.outbox().add(&entry, message.at)?;
     host.uplink.wake();
     Ok(())
 }
 
-/// Without a Worker a message can only go to an agent of this host.
-fn keep_local(
-    host: &Host,
-    sender: &Session,
-    id: &str,
-    to: &Addr,
-    body: &str,
-    reply_to: Option<&str>,
-) -> Result<(), ControlError> {
-    let name = match to {
-        Addr::Agent(AgentAddr { name, host: its }) if *its == host.name() => name,
-        _ => {
-            let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
-            return Err(ControlError::new("not_enrolled", text));
-        }
-    };
-    let mut spool = host.spool().map_err(|err| store_error(&err))?;
-    if !spool.knows_agent(name.as_str()).map_err(|err| store_error(&err))? {
-        return Err(ControlError::new("agent_not_found", format!("no agent of this host is called {name}")));
-    }
-    let now = host.wall();
+/// Hands a message to an agent of this host, without a way through the Worker. What comes back from there is
+/// recognised by its id.
+fn put(host: &Host, message: &Message<'_>, agent: &Name) -> Result<(), StoreError> {
     let envelope = envelope::render(&Envelope {
-        from: sender.address.clone(),
-        id: id.to_owned(),
-        ts: now.to_string(),
-        reply_to: reply_to.map(str::to_owned),
-        body: body.to_owned(),
+        from: message.from.to_owned(),
+        id: message.id.to_owned(),
+        ts: message.at.to_string(),
+        reply_to: message.reply_to.map(str::to_owned),
+        body: message.body.to_owned(),
         kind: Kind::Dm,
     });
-    let delivery = Delivery { id: id.to_owned(), agent: name.to_string(), envelope, redelivery: 0 };
-    spool.put_local(&delivery, now).map_err(|err| store_error(&err))?;
-    host.registry.wake(name.as_str());
+    let delivery = Delivery { id: message.id.to_owned(), agent: agent.to_string(), envelope, redelivery: 0 };
+    host.spool()?.put_local(&delivery, message.at)?;
+    host.registry.wake(agent.as_str());
     Ok(())
 }
 
@@ -283,11 +295,29 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     if !link.connected {
         return Err(offline(link.last_error.as_deref().unwrap_or("this host is not connected")));
     }
+    let settles = matches!(method.as_str(), "chat_reply" | "mark_handled");
+    let delivery = params.get("delivery_id").and_then(Value::as_str).filter(|_| settles).map(str::to_owned);
     let answered = host.call(method.clone(), Value::Object(params));
     match answered.recv_timeout(limits::RPC_WAIT + Duration::from_secs(1)) {
-        Ok(Ok(result)) => Ok(json!({ "result": result })),
+        Ok(Ok(result)) => {
+            if let Some(id) = delivery {
+                take_out(host, caller, &id);
+            }
+            Ok(json!({ "result": result }))
+        }
         Ok(Err(err)) => Err(ControlError::new(&err.code, err.message)),
         Err(_) => Err(offline("the connection ended")),
+    }
+}
+
+/// A delivery that is settled is not shown any more, if it waits.
+fn take_out(host: &Host, caller: &Session, id: &str) {
+    let settled =
+        host.spool().and_then(|mut spool| spool.settled(id, caller.place.name.as_str(), host.wall()));
+    match settled {
+        Ok(()) => host.uplink.wake(),
+        // It may be shown once more, with a note that says what to do then.
+        Err(err) => tracing::error!(id, "could not take a settled delivery out: {err}"),
     }
 }
 

@@ -30,6 +30,7 @@ use rustix::fs::{FlockOperation, flock};
 use self::host::Host;
 use self::wire_log::WireLog;
 use crate::addr;
+use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::net::unix::{AGENT_SOCK, Bound, SocketError, TRANSIT_SOCK};
 use crate::net::wake::Wake;
@@ -134,7 +135,10 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     ready(&told);
     service::notify_ready();
     loop {
-        if let Err(err) = spool.forget(host.wall()) {
+        let forgotten = spool
+            .forget(host.wall())
+            .and_then(|_| spool.outbox().forget_sent(host.wall() - limits::HISTORY_KEEP));
+        if let Err(err) = forgotten {
             tracing::error!("could not forget old history: {err}");
         }
         if stop.wait(Some(HOUSEKEEPING)) {

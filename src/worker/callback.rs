@@ -32,7 +32,7 @@ type Key = (String, String);
 #[derive(Default)]
 pub(super) struct Callbacks {
     poked: Notify,
-    waiting: Mutex<HashMap<Key, oneshot::Sender<Outcome>>>,
+    waiting: Mutex<HashMap<Key, Vec<oneshot::Sender<Outcome>>>>,
 }
 
 impl Callbacks {
@@ -45,15 +45,18 @@ impl Callbacks {
     pub(super) fn outcome(&self, org_id: &str, delivery_id: &str) -> oneshot::Receiver<Outcome> {
         let (tell, told) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
-        waiting.retain(|_, asked| !asked.is_closed());
-        waiting.insert((org_id.to_owned(), delivery_id.to_owned()), tell);
+        waiting.retain(|_, asked| {
+            asked.retain(|one| !one.is_closed());
+            !asked.is_empty()
+        });
+        waiting.entry((org_id.to_owned(), delivery_id.to_owned())).or_default().push(tell);
         told
     }
 
     fn tell(&self, key: &Key, outcome: Outcome) {
-        if let Some(asked) = lock(&self.waiting).remove(key) {
+        for asked in lock(&self.waiting).remove(key).unwrap_or_default() {
             // Whoever asked may have stopped waiting.
-            let _ = asked.send(outcome);
+            let _ = asked.send(outcome.clone());
         }
     }
 }

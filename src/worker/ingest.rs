@@ -19,6 +19,7 @@ use crate::proto::ingest::{
     parse_event, reply_url_allowed,
 };
 use crate::store::StoreError;
+use crate::store::ledger::Refusal;
 use crate::store::ledger::events::{self, Accepted, AcceptedKind};
 use crate::store::ledger::messages::Queue;
 use crate::store::ledger::sources::{self, SourceRow};
@@ -138,8 +139,9 @@ async fn store_event(
     digest: String,
     secret_no: i64,
 ) -> Result<Accepted, StoreError> {
-    let Addr::Agent(target) = source.target_addr.clone() else {
-        return Err(StoreError::LimitReached { what: "a source that targets a room", limit: 0 });
+    let target = match source.target_addr.clone() {
+        Addr::Agent(target) => target,
+        Addr::Room(room) => return Err(Refusal::NoRoom { room: room.to_string() }.into()),
     };
     let queue = queue_of(&source.org_id, &target);
     let (tell, told) = tokio::sync::oneshot::channel();

@@ -181,9 +181,14 @@ fn record(
         return refuse("already_handled", "the delivery is settled without a reply".to_owned());
     }
     let source = sources::by_id(tx, &caller.org_id, &row.integration_id)?;
-    let name = source.as_ref().map_or("the source", |source| source.name.as_str());
-    if row.reply_url.is_none() && source.as_ref().is_none_or(|source| source.reply_url.is_none()) {
-        return refuse("one_way", format!("{name} is one-way; use mark_handled"));
+    let Some(source) = source else {
+        return refuse(
+            "one_way",
+            "the source is deleted, nothing is posted any more; use mark_handled".to_owned(),
+        );
+    };
+    if row.reply_url.is_none() && source.reply_url.is_none() {
+        return refuse("one_way", format!("{} is one-way; use mark_handled", source.name));
     }
     replies::record(tx, &caller.org_id, &row, message, now)?;
     Ok(Ok(None))

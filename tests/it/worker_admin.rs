@@ -145,12 +145,14 @@ fn a_source_is_made_with_a_fresh_secret_or_the_operators_own() {
 
     let file = home.file("secret", "my own\n");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-    let own = run(&home, "source create own --target #ops --secret-file secret --rate 100000 --burst 100000");
+    let own =
+        run(&home, "source create own --target eve@demo --secret-file secret --rate 100000 --burst 100000");
     assert!(!good(&own).contains("my own") && own.stderr.is_empty(), "{own:?}");
-    let env = run_with(&home, &[("S", "theirs")], "source create env --target #ops --secret-env S --json");
+    let env =
+        run_with(&home, &[("S", "theirs")], "source create env --target eve@demo --secret-env S --json");
     assert_eq!(serde_json::from_str::<Value>(good(&env)).unwrap()["secret"], "theirs");
 
-    let fresh = run(&home, "source create text --target #ops --public-url https://t.example");
+    let fresh = run(&home, "source create text --target eve@demo --public-url https://t.example");
     let shown = good(&fresh);
     assert!(shown.contains("https://t.example/ingest/text") && shown.contains("--secret-file text.secret"));
     let names: Vec<_> = json_lines(&home, "source list").iter().map(|row| row["name"].clone()).collect();
@@ -194,12 +196,14 @@ fn a_source_is_updated_rotated_paused_and_deleted() {
     let row = update("--reply-url https://a.example/x --rate 9");
     assert_eq!((&row["rate"], &row["burst"]), (&9.into(), &20.into()));
     refused(&run(&home, "source update ci --reply-url-prefix https://b.example/"), 65, "no prefix");
-    let row = update("--reply-url-prefix https://b.example/ --no-reply-url --target #ops");
+    let row = update("--reply-url-prefix https://b.example/ --no-reply-url --target eve@demo");
     assert_eq!(row["reply_url"], Value::Null);
     assert_eq!(
         (&row["reply_url_prefixes"][0], &row["target_addr"]),
-        (&"https://b.example/".into(), &"#ops".into())
+        (&"https://b.example/".into(), &"eve@demo".into())
     );
+    refused(&run(&home, "source update ci --target #ops"), 67, "no such room: #ops");
+    refused(&run(&home, "source create cd --target #ops"), 67, "no such room: #ops");
     assert_eq!(update("--no-reply-url-prefix")["reply_url_prefixes"], Value::Array(vec![]));
     assert_eq!(update("--instructions Briefly.")["instructions"], "Briefly.");
 

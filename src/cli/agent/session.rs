@@ -268,6 +268,8 @@ impl Session {
         match event {
             AdapterEvent::Registered { agent, address, generation } => {
                 self.told = false;
+                // A daemon that takes us is a good one: when it is started anew, we are back within a second.
+                self.reconnect.reset();
                 self.heard.push_back(Next::Registered { agent, address, generation });
                 if let Some(link) = &mut self.link {
                     link.registered = true;

@@ -30,7 +30,8 @@ pub(super) struct Target {
 /// Reads a DEST. The configuration is read only for the name of a source.
 ///
 /// # Errors
-/// When it is nothing of the kind (2), no source of the configuration (67), or one that is wrong there (78).
+/// When it is nothing of the kind (2), an address that breaks a rule (65), no source of the configuration (67), or
+/// one that is wrong there (78).
 pub(super) fn parse(text: &str) -> Result<Dest, Failure> {
     let wrong =
         |why: &dyn std::fmt::Display| Failure::new(Exit::Usage, format_args!("send to {text:?}"), why);
@@ -39,10 +40,11 @@ pub(super) fn parse(text: &str) -> Result<Dest, Failure> {
         return Ok(Dest::Event(Target { url, secret_file: None }));
     }
     if text.starts_with('#') || text.contains('@') {
-        return text.parse().map(Dest::Message).map_err(|err| wrong(&err));
+        let broken = |err| Failure::new(Exit::Data, format_args!("send to {text:?}"), err);
+        return text.parse().map(Dest::Message).map_err(broken);
     }
     let name: Source =
-        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST, no #ROOM and no name of a source"))?;
+        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST and no name of a source"))?;
     configured(&name).map(Dest::Event)
 }
 
@@ -115,8 +117,11 @@ mod tests {
     fn addresses_are_told_from_sources() {
         assert!(matches!(parse("jess@titan"), Ok(Dest::Message(Addr::Agent(_)))));
         assert!(matches!(parse("#ops"), Ok(Dest::Message(Addr::Room(_)))));
-        for bad in ["Jess@titan", "#", "", "a b", "UPPER", "jess@titan@x"] {
+        for bad in ["", "a b", "UPPER"] {
             assert_eq!(parse(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+        for bad in ["Jess@titan", "#", "jess@titan@x", "operator@titan"] {
+            assert_eq!(parse(bad).unwrap_err().exit, Exit::Data, "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A message to an agent or a room: the local daemon keeps it and says who it is from.
+//! A message: the local daemon keeps it and says who it is from.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::addr::{Addr, Name};
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure, Out};
 use crate::limits;
-use crate::proto::control::{ControlError, Op};
+use crate::proto::control::Op;
 
 /// Hands the message to the daemon and prints what became of it.
 ///
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, to: &Addr) -> Result<Exit, Failure> {
         writeln!(out, "{}", call.encode())?;
     } else {
         let answer = control::ask(&control::paths()?, &call)?;
-        let answer = answer.map_err(|err| refused(to, &err))?;
+        let answer = answer.map_err(|err| control::refused(format_args!("send to {to}"), &err))?;
         report(to, &answer)?.write(&mut out, args.json)?;
     }
     out.finish()?;
@@ -59,7 +59,7 @@ fn refuse_options_of_events(args: &Args) -> Result<(), Failure> {
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            Err(Failure::new(Exit::Usage, option, "goes with an event, and DEST is an agent or a room"))
+            Err(Failure::new(Exit::Usage, option, "goes with an event, and DEST is no source"))
         }
         None => Ok(()),
     }
@@ -82,18 +82,4 @@ fn report(to: &Addr, answer: &Map<String, Value>) -> Result<Report, Failure> {
         next_attempt_at: None,
         error: word("warning").map(str::to_owned),
     })
-}
-
-/// The daemon's no; the stable code stands at the end of the line.
-fn refused(to: &Addr, err: &ControlError) -> Failure {
-    let exit = match err.code.as_str() {
-        "no_route" | "agent_not_found" | "room_not_found" | "not_found" => Exit::NoRecipient,
-        "body_too_large" | "reserved_name" | "bad_address" | "bad_request" => Exit::Data,
-        "not_member" | "invalid_caller" | "not_allowed" | "as_refused" => Exit::NoPermission,
-        "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" => Exit::TryLater,
-        "not_enrolled" => Exit::Config,
-        "store_error" => Exit::Io,
-        _ => Exit::No,
-    };
-    Failure::new(exit, format_args!("send to {to}"), err)
 }

@@ -30,7 +30,6 @@ pub(super) enum Verb {
         org: OrgArg,
     },
     /// Give a source a new secret, and print it, once. The old one stays valid for a while.
-    #[command(mut_args(no_secret_is_a_fresh_one))]
     Rotate {
         #[command(flatten)]
         one: One,
@@ -59,11 +58,10 @@ pub(super) struct One {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(mut_args(no_secret_is_a_fresh_one))]
 pub(super) struct Create {
     #[command(flatten)]
     one: One,
-    /// Where its events go: NAME@HOST. It need not exist yet; its events wait for it.
+    /// Where its events go: NAME@HOST. The agent need not exist yet; its events wait for it.
     #[arg(long, value_name = "ADDR")]
     target: String,
     /// Where replies go when an event does not say. It must begin with one of the prefixes.
@@ -117,17 +115,6 @@ pub(super) struct Update {
     instructions: Option<String>,
     #[command(flatten)]
     url: UrlArg,
-}
-
-/// Here the secret may be left to us, and no variable is read unless it is named.
-fn no_secret_is_a_fresh_one(arg: clap::Arg) -> clap::Arg {
-    match arg.get_id().as_str() {
-        "secret_file" => arg
-            .help("Take the secret from FILE [default: a fresh secret]")
-            .long_help("Take the secret from FILE [default: a fresh secret].\n\nOne newline at its end is dropped, nothing else."),
-        "secret_env" => arg.help("Take it from variable NAME"),
-        _ => arg,
-    }
 }
 
 fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {

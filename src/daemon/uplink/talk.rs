@@ -210,6 +210,8 @@ impl<'a> Talk<'a> {
                 self.try_later(&id, code.as_str());
             }
             DaemonEvent::RpcResult { rid, result } => {
+                // A delivery that came before its settlement is there to be taken out by it.
+                self.store_heard();
                 if let Some(answer) = self.calls.remove(&rid) {
                     // A caller that went away needs no answer.
                     let _ = answer.send(result);
@@ -336,12 +338,33 @@ impl<'a> Talk<'a> {
 
     fn refused(&mut self, id: &str, code: NakCode) {
         tracing::info!(id, code = code.as_str(), "the Worker has refused a message");
+        if self.is_here(id) {
+            // It is a message between two agents of this host, and has arrived; only the ledger does not have it.
+            let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());
+            self.settled(id, stored, SendOutcome::Injected);
+            return;
+        }
         let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());
         if !self.settled(id, stored, SendOutcome::Refused(code.as_str()))
             && let Err(err) = self.bounce(id, code)
         {
             tracing::error!(id, "could not tell the sender: {err}");
         }
+    }
+
+    /// Whether a message is in a session of this host without the Worker's doing; else it is taken back from there.
+    fn is_here(&mut self, id: &str) -> bool {
+        let wall = self.host.wall();
+        let here = self.spool.outbox().get(id, wall).and_then(|entry| {
+            match entry.and_then(|entry| entry.dest.parse::<AgentAddr>().ok()) {
+                Some(to) if to.host == self.host.name() => self.spool.withdraw(id, to.name.as_str()),
+                _ => Ok(false),
+            }
+        });
+        here.unwrap_or_else(|err| {
+            tracing::error!(id, "{err}");
+            false
+        })
     }
 
     /// The sender did not wait for the refusal: it gets an envelope from the system, once.

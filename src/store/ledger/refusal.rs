@@ -30,6 +30,12 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// The target is a room, and there is none of this name.
+    #[error("no such room: #{room}")]
+    NoRoom {
+        /// Its name, without `#`.
+        room: String,
+    },
     /// The source's own reply address is none, or no prefix of the source permits it.
     #[error(transparent)]
     ReplyUrl(#[from] RuleError),
@@ -57,6 +63,7 @@ impl Refusal {
             Self::HostExists { .. } => "host_exists",
             Self::SourceExists { .. } => "source_exists",
             Self::BuiltInName { .. } => "reserved_name",
+            Self::NoRoom { .. } => "room_not_found",
             Self::ReplyUrl(_) => "bad_reply_url",
             Self::Settled { .. } => "already_handled",
             Self::NotFound { .. } => "not_found",

@@ -167,11 +167,20 @@ fn check_reply_url(reply_url: Option<&str>, prefixes: &[ReplyPrefix]) -> Result<
     reply_url.map_or(Ok(()), |url| reply_url_allowed(url, prefixes).map(drop).map_err(Refusal::ReplyUrl))
 }
 
+/// An agent need not exist yet. A room must, and this version has none.
+fn check_target(target: &Addr) -> Result<(), Refusal> {
+    match target {
+        Addr::Agent(_) => Ok(()),
+        Addr::Room(room) => Err(Refusal::NoRoom { room: room.to_string() }),
+    }
+}
+
 /// Makes a source.
 ///
 /// # Errors
-/// [`Refusal::SourceExists`], [`Refusal::BuiltInName`] for a name that belongs to a connector, and
-/// [`Refusal::ReplyUrl`] for a reply address that no prefix permits.
+/// [`Refusal::SourceExists`], [`Refusal::BuiltInName`] for a name that belongs to a connector,
+/// [`Refusal::NoRoom`] for a room that does not exist, and [`Refusal::ReplyUrl`] for a reply address that no prefix
+/// permits.
 pub fn create(
     tx: &Tx<'_>,
     org_id: &str,
@@ -183,6 +192,7 @@ pub fn create(
     if BUILT_IN_CONNECTORS.contains(&name) {
         return Err(Refusal::BuiltInName { name: name.to_owned() }.into());
     }
+    check_target(&new.target_addr)?;
     check_reply_url(new.reply_url.as_deref(), &new.prefixes)?;
     let id = IdKind::Integration.fresh();
     let sealed = key.seal(&new.secret, &place(&id));
@@ -268,8 +278,8 @@ fn found(row: Option<SourceRow>, name: &Source) -> Result<SourceRow, StoreError>
 /// Changes a source; what its change does not name stays as it is.
 ///
 /// # Errors
-/// [`Refusal::NotFound`] when there is no such source, and [`Refusal::ReplyUrl`] when no prefix permits the reply
-/// address that it would have then.
+/// [`Refusal::NotFound`] when there is no such source, [`Refusal::NoRoom`] when its target would be a room that
+/// does not exist, and [`Refusal::ReplyUrl`] when no prefix permits the reply address that it would have then.
 pub fn update(
     tx: &Tx<'_>,
     org_id: &str,
@@ -278,6 +288,7 @@ pub fn update(
     now: Wall,
 ) -> Result<SourceRow, StoreError> {
     let old = found(get(tx, org_id, name.as_str())?, name)?;
+    change.target_addr.as_ref().map_or(Ok(()), check_target)?;
     let reply_url = change.reply_url.unwrap_or(old.reply_url);
     let prefixes = change.prefixes.unwrap_or(old.prefixes);
     check_reply_url(reply_url.as_deref(), &prefixes)?;

@@ -98,6 +98,21 @@ impl Spool {
         })
     }
 
+    /// Takes back what [`put_local`](Self::put_local) has put in, if no session has it yet. Answers whether one has.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn withdraw(&mut self, id: &str, agent: &str) -> Result<bool, StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "DELETE FROM inbox WHERE id = ?1 AND agent = ?2 AND state = 'waiting' AND NOT from_worker",
+            )?
+            .execute((id, agent))?;
+            tx.prepare_cached("SELECT 1 FROM inbox WHERE id = ?1 AND agent = ?2 AND state = 'injected'")?
+                .exists((id, agent))
+        })
+    }
+
     /// The oldest rows that wait for this agent's session, those in flight among them.
     ///
     /// # Errors
@@ -137,6 +152,22 @@ impl Spool {
                 "UPDATE inbox SET state = 'injected', updated_at = ?3, code = NULL,
                         answer = CASE WHEN from_worker THEN 'ack' END
                  WHERE id = ?1 AND agent = ?2 AND state <> 'injected'",
+            )?
+            .execute((id, agent, now.0))
+            .map(drop)
+        })
+    }
+
+    /// The agent has settled the delivery at the Worker: it is not shown any more, whether it was or not.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn settled(&mut self, id: &str, agent: &str, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET state = 'injected', updated_at = ?3, code = NULL,
+                        answer = CASE WHEN asked THEN 'ack' END
+                 WHERE id = ?1 AND agent = ?2 AND state = 'waiting'",
             )?
             .execute((id, agent, now.0))
             .map(drop)
@@ -454,6 +485,34 @@ mod tests {
         assert_eq!(receive(&mut spool, DLV, 2), Received::Again);
         assert_eq!(receive(&mut spool, DLV, 2), Received::Waiting);
         assert_eq!(due(&mut spool), ["dlv_00000000000a 2"]);
+    }
+
+    #[test]
+    fn what_was_put_in_here_is_taken_back_unless_a_session_has_it() {
+        let (_dir, mut spool) = spool();
+        let local = delivery(TX, "jess", 0);
+        spool.put_local(&local, NOW).unwrap();
+        assert!(!spool.withdraw(TX, "jess").unwrap());
+        assert!(due(&mut spool).is_empty());
+        spool.put_local(&local, NOW).unwrap();
+        spool.injected(TX, "jess", NOW).unwrap();
+        assert!(spool.withdraw(TX, "jess").unwrap());
+        assert_eq!(receive(&mut spool, TX, 0), Received::Injected, "the echo is answered from history");
+        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
+    }
+
+    #[test]
+    fn what_the_agent_has_settled_is_not_shown_again() {
+        let (_dir, mut spool) = spool();
+        receive(&mut spool, DLV, 1);
+        spool.settled(DLV, "omar", NOW).unwrap();
+        assert_eq!(due(&mut spool).len(), 1, "it is another agent's");
+        spool.settled(DLV, "jess", NOW).unwrap();
+        assert!(due(&mut spool).is_empty());
+        assert_eq!(answers(&mut spool), [(DLV.to_owned(), Outcome::Injected)]);
+        spool.refused(DLV, "jess", "adapter_timeout", true, NOW).unwrap();
+        spool.give_back("jess", "adapter_unavailable", NOW).unwrap();
+        assert!(answers(&mut spool).is_empty(), "the one answer was the last");
     }
 
     #[test]

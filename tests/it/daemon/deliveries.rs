@@ -223,6 +223,7 @@ fn an_orderly_stop_gives_back_what_is_open() {
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> = frames.iter().map(|record| record["frame"]["t"].as_str().unwrap()).collect();
     assert_eq!(kinds[..2], ["hello", "hello_ok"]);
-    assert_eq!(*kinds.last().unwrap(), "deliver_nak");
+    // Jess has left by then, and a roster may say so.
+    assert_eq!(kinds.iter().rfind(|t| **t != "roster"), Some(&"deliver_nak"));
     assert!(frames.iter().all(|record| record["proto"] == "transit-wire/1" && record["at"].is_string()));
 }

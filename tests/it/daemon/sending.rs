@@ -106,11 +106,13 @@ fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
 fn what_breaks_a_rule_is_refused_at_once_and_not_kept() {
     let home = enrolled(super::world::nobody());
     let _daemon = start(&home);
-    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "agent_not_found", "who is it?");
+    assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "invalid_caller", "who is it?");
     let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
     assert_eq!(ask(&home, &send("Omar", "hello"))["code"], "bad_address");
     assert_eq!(ask(&home, &send("operator@hermes", "hello"))["code"], "bad_address");
     assert_eq!(ask(&home, &send("omar@hermes", ""))["code"], "bad_request");
+    let answering = json!({ "op": "send", "to": "omar@hermes", "body": "hi", "reply_to": "the last one" });
+    assert_eq!(ask(&home, &answering)["code"], "bad_request");
     assert_eq!(ask(&home, &send("omar@hermes", &"x".repeat(65_537)))["code"], "body_too_large");
     assert_eq!(ask(&home, &json!({ "op": "launch" }))["code"], "bad_request");
     assert_eq!(ask(&home, &json!({ "op": "status" }))["outbox"], 0);
@@ -133,6 +135,32 @@ fn without_a_worker_the_agents_of_a_host_still_reach_each_other() {
     let host = address.split('@').nth(1).unwrap();
     assert_eq!(ask(&home, &send(&format!("nobody@{host}"), "hello"))["code"], "agent_not_found");
     assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "not_enrolled");
+}
+
+#[test]
+fn a_message_within_a_host_is_there_at_once_and_its_echo_is_not_shown() {
+    let at = super::world::nobody();
+    let home = enrolled(at);
+    let _daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    assert_eq!(ask(&home, &send("nobody@titan", "hello"))["code"], "agent_not_found");
+    let id = std::thread::scope(|scope| {
+        let asked = ask_beside(scope, &home, send("jess@titan", "note to self"));
+        let frame = jess.next().unwrap();
+        assert!(frame["envelope"].as_str().unwrap().contains("note to self"));
+        jess.ack(frame["id"].as_str().unwrap());
+        let answer = asked.join().unwrap();
+        assert_eq!(answer["state"], "injected", "without a Worker");
+        answer["id"].as_str().unwrap().to_owned()
+    });
+    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    assert_eq!(sent(&worker).id, id, "the ledger gets it all the same");
+    worker.order(Order::SendAck(id.clone()));
+    worker.deliver(&id, "jess", "the echo");
+    assert_eq!(worker.answer(), (id, "jess".to_owned(), "ack".to_owned()));
+    let next = "tx_000000000001";
+    worker.deliver(next, "jess", "next");
+    assert_eq!(jess.delivery(), next, "the echo was not shown");
 }
 
 #[test]

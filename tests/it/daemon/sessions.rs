@@ -77,7 +77,7 @@ fn the_caller_is_who_the_kernel_says() {
         call["op"] = "whoami".into();
         ask(&home, &call)
     };
-    assert_eq!(whoami(&json!({}))["code"], "agent_not_found");
+    assert_eq!(whoami(&json!({}))["code"], "invalid_caller");
     let (_jess, _) = Adapter::register(&home, "session-of-jess", Some("jess"));
     assert_eq!(whoami(&json!({ "pid": 1 }))["address"], "jess@titan");
     assert_eq!(whoami(&json!({ "as_agent": "jess" }))["address"], "jess@titan");

@@ -205,3 +205,15 @@ fn a_delivery_that_nobody_answers_is_shown_again_on_the_same_socket() {
     });
     assert_eq!(ids[0], ids[1]);
 }
+
+#[test]
+fn a_reply_to_a_deleted_source_is_refused_and_not_recorded() {
+    let sink = Sink::start(&[204]);
+    let (worker, mut daemon, _) = world(Some(&format!("http://{}/in/", sink.at)));
+    let id = deliver(&worker, &mut daemon, "k1");
+    worker.admin(&["source", "delete", "ci"]);
+    let refused = reply(&mut daemon, "jess@titan", &id, "too late").unwrap_err();
+    assert!(refused.contains("one_way"), "{refused}");
+    daemon.call("jess@titan", "mark_handled", json!({ "delivery_id": id })).unwrap();
+    assert_eq!(state(&worker, &id), "handled");
+}
