@@ -219,3 +219,44 @@ fn the_architecture_names_what_is_there() {
     assert_eq!(modules_that_are_not_there(&text), [""; 0]);
     assert_eq!(modules_that_are_not_there("`worker/ingest` and cli/unheard_of, net/"), ["cli/unheard_of"]);
 }
+
+fn texts_below(dir: &Path, texts: &mut Vec<String>) {
+    for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            texts_below(&path, texts);
+        } else {
+            texts.push(std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// The names that a text gives as `Type::name`, of a function or a variant, and that no file of `src/` defines so.
+fn names_that_are_not_there<'a>(sources: &[String], text: &'a str) -> Vec<&'a str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':' && c != '_');
+    let names = words.filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()));
+    let pairs = names.filter_map(|word| Some((word, word.split_once("::")?)));
+    let defines = |source: &str, kind: &str, name: &str| {
+        let found = format!("{kind}{name}");
+        source.match_indices(&found).any(|(at, _)| {
+            !source[at + found.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        })
+    };
+    let is_there = |(owner, name): (&str, &str)| {
+        sources.iter().any(|source| {
+            ["struct ", "enum "].iter().any(|kind| defines(source, kind, owner))
+                && ["fn ", "\n    "].iter().any(|kind| defines(source, kind, name))
+        })
+    };
+    pairs.filter(|(_, pair)| !is_there(*pair)).map(|(word, _)| word).collect()
+}
+
+#[test]
+fn the_architecture_names_types_as_they_are() {
+    let mut sources = Vec::new();
+    texts_below(&root().join("src"), &mut sources);
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(text.contains("WorkerEnd::deliver"), "the map names functions");
+    assert_eq!(names_that_are_not_there(&sources, &text), [""; 0]);
+    let wrong = "`WorkerEnd::deliver` WorkerEnd::unheard_of, DaemonEvent::Deliver, Nobody::new";
+    assert_eq!(names_that_are_not_there(&sources, wrong), ["WorkerEnd::unheard_of", "Nobody::new"]);
+}

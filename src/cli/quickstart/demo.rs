@@ -65,7 +65,9 @@ fn attend(session: &mut Session, paths: &Paths, tell: &Sender<Heard>) -> Result<
             Next::Deliver { id, envelope } => {
                 let _ = tell.send(Heard::Envelope { id: id.clone(), envelope: envelope.clone() });
                 session.say(Answer::Ack { id: id.clone() })?;
-                if let Some(status) = answer(paths, &id, &envelope)? {
+                // A call that fails is shown in place of the answer; the next event is attended to all the same.
+                let answered = answer(paths, &id, &envelope);
+                if let Some(status) = answered.unwrap_or_else(|failure| Some(failure.line)) {
                     let _ = tell.send(Heard::Replied { status });
                 }
             }
