@@ -80,22 +80,48 @@ pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode
         Ok(args) => args,
         Err(err) => {
             let err = if err.kind() == ErrorKind::DisplayHelp { help(&name).unwrap_or(err) } else { err };
-            let _ = err.print();
-            let asked = matches!(err.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked { Exit::Ok } else { Exit::Usage }.into();
+            return asked_or_wrong(&name, &err).into();
         }
     };
     match run(args) {
         Ok(exit) => exit.into(),
         Err(failure) if failure.closed_pipe => Exit::Ok.into(),
         Err(failure) => {
-            output::say(format_args!("{name}: {}", failure.line));
-            if let Some(hint) = &failure.hint {
-                output::say(format_args!("{name}: {hint}"));
-            }
+            tell(&name, &failure);
             failure.exit.into()
         }
     }
+}
+
+fn tell(name: &str, failure: &Failure) {
+    output::say(format_args!("{name}: {}", failure.line));
+    if let Some(hint) = &failure.hint {
+        output::say(format_args!("{name}: {hint}"));
+    }
+}
+
+/// What comes of arguments that give nothing to do: the help or version that was asked for, or what is wrong with
+/// them, in as many lines as any other failure.
+fn asked_or_wrong(name: &str, err: &clap::Error) -> Exit {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    if matches!(err.kind(), DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand) {
+        let _ = err.print();
+        return if err.kind() == DisplayHelpOnMissingArgumentOrSubcommand { Exit::Usage } else { Exit::Ok };
+    }
+    let text = err.render().to_string();
+    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut parts = text.split("\n\n").map(joined);
+    let line = parts.next().unwrap_or_default();
+    let failure =
+        Failure::new(Exit::Usage, "read the arguments", line.strip_prefix("error: ").unwrap_or(&line));
+    let rest: Vec<_> = parts.collect();
+    let way_out = |mark: &str| rest.iter().find(|part| part.starts_with(mark));
+    let hint = match way_out("tip: ").or_else(|| way_out("Usage: ")) {
+        Some(hint) => format!("{hint} (more: {name} --help)"),
+        None => format!("try {name} --help"),
+    };
+    tell(name, &failure.hint(hint));
+    Exit::Usage
 }
 
 /// The help that was asked for, with what the page adds to it. Only asking for it costs making the whole list.

@@ -188,7 +188,7 @@ fn what_is_wrong_is_said_in_one_line() {
     ] {
         let output = sign(&home, args, b"");
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
-        assert!(text(&output.stderr).starts_with("error: "), "{args:?}");
+        assert!(text(&output.stderr).starts_with("transit-sign: read the arguments: "), "{args:?}");
     }
 }
 
