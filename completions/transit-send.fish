@@ -20,7 +20,7 @@ complete -c transit-send -s v -l verbose -d 'Say more on stderr; twice for debug
 complete -c transit-send -l raw -d 'Send the body as the whole request body, byte for byte'
 complete -c transit-send -l lines -d 'Send every line of the body, a JSON object with the fields of an event, as one event'
 complete -c transit-send -l no-spool -d 'Keep nothing; a passing failure then ends with 75'
-complete -c transit-send -l spool-only -d 'Only keep it; it is tried by the next flush or a running transitd'
+complete -c transit-send -l spool-only -d 'Only keep it; a running transitd tries it'
 complete -c transit-send -l dry-run -d 'Check everything and print the request that would go out'
 complete -c transit-send -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-send -s V -l version -d 'Print version'

@@ -37,7 +37,7 @@ complete -c transitd -n "__fish_transitd_needs_command" -f -a "status" -d 'Tell 
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "kick" -d 'Let the daemon connect to the Worker anew, at once'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "stop" -d 'Stop the daemon in order, and wait until it has ended'
 complete -c transitd -n "__fish_transitd_using_subcommand run" -l ready-file -d 'Write FILE once the daemon serves: one JSON object with its pid and its sockets' -r -F
-complete -c transitd -n "__fish_transitd_using_subcommand run" -l wire-log -d 'Add every frame to and from the Worker to FILE, without secrets: a line of JSON each' -r -F
+complete -c transitd -n "__fish_transitd_using_subcommand run" -l wire-log -d 'Add every frame to and from the Worker to FILE, without secrets, one line of JSON each' -r -F
 complete -c transitd -n "__fish_transitd_using_subcommand run" -l log-format -d 'How log lines look' -r -f -a "text\t'For people'
 json\t'One JSON object a line'"
 complete -c transitd -n "__fish_transitd_using_subcommand run" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'

@@ -53,9 +53,11 @@ enum Verb {
     Listen(listen::Args),
     /// Call one tool of the local daemon, as the agent that this process runs in.
     ///
-    /// Inside a COMMAND of `transit-agent run` the caller is that agent. Tools are read_message, chat_reply,
-    /// mark_handled, send_message, list_agents and whoami. A result that is text is printed as text, any other as
-    /// JSON. A tool that refuses ends the command with 1, or 77 where something is not the caller's.
+    /// Inside a COMMAND of `transit-agent run` the caller is that agent. The tools and their parameters, those in
+    /// brackets optional: read_message {"id"}, chat_reply {"delivery_id","conversation_id","message"}, mark_handled
+    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]} and whoami {}. A result
+    /// that is text is printed as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where
+    /// something is not the caller's.
     Call(call::Args),
 }
 
@@ -150,6 +152,11 @@ const PAGE: Page = Page {
         (
             "Read the whole text of an event; a script that runs as COMMAND does this",
             "transit-agent call read_message \"{\\\"id\\\":\\\"$TRANSIT_ID\\\"}\"",
+        ),
+        (
+            "Answer an event as agent bob, from outside of its session",
+            "transit-agent call --as bob chat_reply \
+             '{\"delivery_id\":\"dlv_0123456789ab\",\"conversation_id\":\"main\",\"message\":\"on it\"}'",
         ),
         (
             "Watch what comes for agent bob, taking each envelope as handled once it is printed",

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::output::{Exit, Failure};
 use crate::addr::{AgentAddr, Source};
 use crate::net::service::Shutdown;
+use crate::secret::Secret;
 use crate::worker::ReceivedReply;
 use demo::Heard;
 use setup::{Place, Started};
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 struct Trip {
     url: String,
     heard: Receiver<Heard>,
-    replies: Receiver<ReceivedReply>,
+    sources: Sources,
 }
 
 fn round_trip(
@@ -116,7 +117,7 @@ fn round_trip(
     threads.push(worker);
     story.step("Worker", &format!("listens on {url}, keeps everything in {}", place.database().display()))?;
 
-    let secrets = setup::sources(place, names, stop)?;
+    let sources = setup::sources(place, names, stop)?;
     let host = setup::enrol(place, names, &url)?;
     threads.push(setup::start_daemon(place, stop)?);
     setup::wait_until_connected(place)?;
@@ -133,7 +134,7 @@ fn round_trip(
     story.step("Agent", &format!("{address} is registered on agent.sock"))?;
     story.step("Source", &format!("{} takes signed events for {}", names.build, names.robin))?;
 
-    let sent = setup::post_event(&url, names, &secrets.build)?;
+    let sent = setup::post_event(&url, names, &sources.build)?;
     story.step("Event", &format!("POST /ingest/{} → 202 queued as {}", names.build, sent.delivery_id))?;
     let Heard::Envelope { id, envelope } = next(&heard, "deliver the event")? else {
         return Err(out_of_order("deliver the event"));
@@ -144,12 +145,12 @@ fn round_trip(
         return Err(out_of_order("answer the event"));
     };
     story.step("Reply", &format!("chat_reply of {} → {status}", names.robin))?;
-    let reply = next(&secrets.replies, "receive the callback")?;
+    let reply = next(&sources.replies, "receive the callback")?;
     if reply.delivery_id != sent.delivery_id || reply.event_key != sent.event_key {
         return Err(out_of_order("receive the callback"));
     }
     story.callback(&reply)?;
-    Ok(Trip { url, heard, replies: secrets.replies })
+    Ok(Trip { url, heard, sources })
 }
 
 fn next<T>(from: &Receiver<T>, what: &str) -> Result<T, Failure> {
@@ -175,7 +176,7 @@ fn stay(story: &mut Story, trip: &Trip, stop: &Shutdown) -> Result<(), Failure> 
                 }
             }
         }
-        for reply in trip.replies.try_iter() {
+        for reply in trip.sources.replies.try_iter().chain(trip.sources.more_replies.try_iter()) {
             story.callback(&reply)?;
         }
     }
@@ -185,8 +186,12 @@ fn stay(story: &mut Story, trip: &Trip, stop: &Shutdown) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What the sources were given.
-struct Secrets {
-    build: crate::secret::Secret,
+/// The sources, as their senders know them.
+struct Sources {
+    /// The secret of `build`.
+    build: Secret,
+    /// The replies to events of `build`.
     replies: Receiver<ReceivedReply>,
+    /// The replies to events of `hello`.
+    more_replies: Receiver<ReceivedReply>,
 }

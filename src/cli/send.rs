@@ -29,8 +29,8 @@ const NAME: &str = "transit-send";
 /// Send an event to a source, or a message to an agent.
 ///
 /// DEST is a URL that ends in /ingest/SOURCE, or the name of a source in the configuration: then the body is the
-/// content of a signed event. Or it is NAME@HOST: then the body is a message, which the local transitd
-/// keeps and sends.
+/// content of a signed event. Or it is NAME@HOST: then the body is a message, which the local transitd keeps and
+/// sends.
 ///
 /// An event is written to the spool, tried once, and its outcome printed: queued or duplicate when the other side
 /// has it, spooled when it waits for its next attempt. All of these are success. An event that is refused for good
@@ -109,7 +109,7 @@ struct DeliveryArgs {
     /// Keep nothing; a passing failure then ends with 75.
     #[arg(long, conflicts_with = "spool_only")]
     no_spool: bool,
-    /// Only keep it; it is tried by the next flush or a running transitd.
+    /// Only keep it; a running transitd tries it.
     #[arg(long)]
     spool_only: bool,
     /// Check everything and print the request that would go out.

@@ -73,7 +73,7 @@ struct RunArgs {
     /// Write FILE once the daemon serves: one JSON object with its pid and its sockets.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Add every frame to and from the Worker to FILE, without secrets: a line of JSON each.
+    /// Add every frame to and from the Worker to FILE, without secrets, one line of JSON each.
     #[arg(long, value_name = "FILE")]
     wire_log: Option<PathBuf>,
     #[command(flatten)]

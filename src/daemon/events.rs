@@ -1,4 +1,4 @@
-//! One attempt to post a spooled event, whoever makes it: the command that spooled it, `flush`, or the daemon.
+//! One attempt to post a spooled event, whoever makes it: the command that spooled it, or the daemon.
 //!
 //! An event is signed at the moment of its attempt, so that it never grows stale, with a secret that is read at
 //! that moment from where the entry says it is. Its key lets the other side see that it comes a second time, so a

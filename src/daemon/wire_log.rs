@@ -1,5 +1,5 @@
-//! Every frame of transit-wire/1 as a line of a file, in the format that `transit-wire-dump` reads. Secrets are
-//! replaced before anything is written.
+//! Every frame of transit-wire/1 as a line of a file, `{"at","proto","dir","frame"}`. Secrets are replaced before
+//! anything is written.
 
 use std::fmt;
 use std::fs::File;

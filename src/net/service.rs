@@ -1,7 +1,6 @@
 //! The manners of a service: stopping in order, signals, and what systemd is told.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -116,12 +115,6 @@ pub fn notify_ready() {
 /// Tells systemd that the service is stopping.
 pub fn notify_stopping() {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-}
-
-/// The descriptors that systemd handed over, with their names.
-pub fn activated_sockets() -> Vec<OwnedFd> {
-    let mut handed = listenfd::ListenFd::from_env();
-    (0..handed.len()).filter_map(|n| handed.take_unix_listener(n).ok().flatten()).map(OwnedFd::from).collect()
 }
 
 #[cfg(test)]

@@ -173,13 +173,7 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(
-        source = source.name.as_str(),
-        event_id,
-        delivery_id,
-        same = *kind != AcceptedKind::Different,
-        word
-    );
+    tracing::info!(source = source.name.as_str(), event_id, delivery_id, "an event is {word}");
     (status, Json(body)).into_response()
 }
 

@@ -71,6 +71,10 @@ impl Rig {
         let mut worker = Background::start(command.arg(&ready));
         self.at = worker.ready(&ready)["listen"].as_str().unwrap().parse().unwrap();
         self.worker = Some(worker);
+        if self.daemon.is_some() {
+            // As an operator would, rather than wait for a backoff that grows with every crash.
+            assert!(self.home.run("transitd", ["kick"], b"").status.success());
+        }
     }
 
     /// Starts the daemon.

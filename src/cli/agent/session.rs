@@ -268,6 +268,8 @@ impl Session {
         match event {
             AdapterEvent::Registered { agent, address, generation } => {
                 self.told = false;
+                // A daemon that takes us is a good one: when it is started anew, we are back within a second.
+                self.reconnect.reset();
                 self.heard.push_back(Next::Registered { agent, address, generation });
                 if let Some(link) = &mut self.link {
                     link.registered = true;
@@ -294,7 +296,7 @@ impl Session {
         fill_random(&mut random);
         let wait = self.reconnect.next(lasted.unwrap_or_default(), u32::from_ne_bytes(random));
         self.due = now + wait;
-        if !std::mem::replace(&mut self.told, true) {
+        if !self.stop.is_triggered() && !std::mem::replace(&mut self.told, true) {
             output::warn(NAME, format_args!("{why}; trying again until transitd is there"));
         }
     }

@@ -2,14 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use url::Url;
 
-use super::{Names, STEP_WAIT, Secrets};
+use super::{Names, STEP_WAIT, Sources};
+use crate::addr::{Addr, AgentAddr, Source};
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
@@ -27,7 +28,7 @@ use crate::store::ledger::sources::NewSource;
 use crate::store::ledger::{Db, Tx, credentials, directory, sources};
 use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
-use crate::worker::{self, Config};
+use crate::worker::{self, Config, ReceivedReply};
 
 /// The directory of a quickstart; a temporary one is removed at the end.
 pub(super) struct Place {
@@ -138,36 +139,21 @@ fn now() -> Wall {
     SystemClock::new().wall()
 }
 
+const DECLARE: &str = "declare the sources";
+
 /// Declares both sources anew, each with a fresh secret in a file, and starts what receives their replies.
-pub(super) fn sources(place: &Place, names: &Names, stop: &Shutdown) -> Result<Secrets, Failure> {
-    const WHAT: &str = "declare the sources";
+pub(super) fn sources(place: &Place, names: &Names, stop: &Shutdown) -> Result<Sources, Failure> {
     let key = master_key(place)?;
-    let build = credentials::fresh_secret();
-    let (reply_url, replies) = worker::receive(loopback(0), &build, stop)
-        .map_err(|err| Failure::new(Exit::Unavailable, WHAT, err))?;
-    let prefix: ReplyPrefix = reply_url.parse().map_err(|err| Failure::new(Exit::Software, WHAT, err))?;
-    let hello = credentials::fresh_secret();
-    let source = |name, target: &crate::addr::AgentAddr, secret: &Secret| NewSource {
-        name,
-        target_addr: crate::addr::Addr::Agent(target.clone()),
-        reply_url: None,
-        prefixes: Vec::new(),
-        secret: secret.clone(),
-        rate: limits::INGEST_RATE,
-        burst: limits::INGEST_BURST,
-        instructions: None,
-    };
-    let mut answered = source(names.build.clone(), &names.robin, &build);
-    answered.reply_url = Some(reply_url);
-    answered.prefixes = vec![prefix];
-    let one_way = source(names.hello.clone(), &names.you, &hello);
-    for (name, secret) in [(&names.build, &build), (&names.hello, &hello)] {
-        files::write_private(&place.secret_file(name.as_str()), secret.expose().as_bytes())
-            .map_err(|err| Failure::store(WHAT, &err))?;
+    let (for_robin, of_robin) = source(&names.build, &names.robin, stop)?;
+    let (for_you, of_you) = source(&names.hello, &names.you, stop)?;
+    let build = for_robin.secret.clone();
+    for new in [&for_robin, &for_you] {
+        files::write_private(&place.secret_file(new.name.as_str()), new.secret.expose().as_bytes())
+            .map_err(|err| Failure::store(DECLARE, &err))?;
     }
     let declare = move |tx: &Tx<'_>| {
         let org = directory::default_org(tx)?;
-        for new in [&answered, &one_way] {
+        for new in [&for_robin, &for_you] {
             if sources::get(tx, &org.id, new.name.as_str())?.is_some() {
                 sources::delete(tx, &org.id, &new.name)?;
             }
@@ -175,8 +161,31 @@ pub(super) fn sources(place: &Place, names: &Names, stop: &Shutdown) -> Result<S
         }
         Ok(())
     };
-    ledger(place)?.write(declare).map_err(|err| Failure::store(WHAT, &err))?;
-    Ok(Secrets { build, replies })
+    ledger(place)?.write(declare).map_err(|err| Failure::store(DECLARE, &err))?;
+    Ok(Sources { build, replies: of_robin, more_replies: of_you })
+}
+
+/// A source with a fresh secret, and what receives its replies.
+fn source(
+    name: &Source,
+    target: &AgentAddr,
+    stop: &Shutdown,
+) -> Result<(NewSource, Receiver<ReceivedReply>), Failure> {
+    let secret = credentials::fresh_secret();
+    let (reply_url, replies) = worker::receive(loopback(0), &secret, stop)
+        .map_err(|err| Failure::new(Exit::Unavailable, DECLARE, err))?;
+    let prefix: ReplyPrefix = reply_url.parse().map_err(|err| Failure::new(Exit::Software, DECLARE, err))?;
+    let new = NewSource {
+        name: name.clone(),
+        target_addr: Addr::Agent(target.clone()),
+        reply_url: Some(reply_url),
+        prefixes: vec![prefix],
+        secret,
+        rate: limits::INGEST_RATE,
+        burst: limits::INGEST_BURST,
+        instructions: None,
+    };
+    Ok((new, replies))
 }
 
 /// The ledger, as an administrator's command opens it beside the running server.

@@ -78,7 +78,8 @@ impl Story {
              TRANSIT_DATA_DIR={data} {} {host}/{build} --secret-file {} --conversation mine -m 'Is anybody there?'\n\n\
              # 2. Be an agent: what comes for {you} is printed, one line each\n\
              TRANSIT_DATA_DIR={data} {} listen --name {} --auto-ack\n\n\
-             # 3. Sign an event with openssl and post it with curl; it comes to 2\n\
+             # 3. Sign an event with openssl and post it with curl; it comes to 2, where \
+             `transit-agent call` answers it\n\
              ts=$(date +%s); body='{{\"schema\":\"transit.ingest/1\",\"event_key\":\"mine-'$ts'\",\"conversation_id\":\"mine\",\"content\":\"signed by hand\"}}'; \
              sig=$(printf '%s.%s' \"$ts\" \"$body\" | openssl dgst -sha256 -hmac \"$(cat {})\" -r | cut -d' ' -f1); \
              curl -sS -H \"Transit-Timestamp: $ts\" -H \"Transit-Signature: v1=$sig\" --data-binary \"$body\" {host}/{hello}\n",

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 
@@ -102,6 +103,9 @@ fn prepare(path: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::ReadOnly { path: path.to_owned() });
     }
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    // Plans do not depend on the values that are bound. Otherwise a prepared statement is parsed anew for every
+    // value, which was a quarter of the time that taking an event took.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     let wait = |tried: i32| {
         std::thread::sleep(Duration::from_millis(1));
         tried < BUSY_TRIES
