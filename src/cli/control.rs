@@ -93,7 +93,9 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         "no_route" | "agent_not_found" | "room_not_found" => Exit::NoRecipient,
         "body_too_large" | "reserved_name" | "bad_address" | "bad_request" | "bad_params"
         | "unknown_method" => Exit::Data,
-        "not_member" | "not_owner" | "invalid_caller" | "pid_not_visible" | "invite_only" => Exit::NoPermission,
+        "not_member" | "not_owner" | "invalid_caller" | "pid_not_visible" | "invite_only" => {
+            Exit::NoPermission
+        }
         "rpc_failed" | "not_connected" => Exit::Unavailable,
         "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "rpc_error" => {
             Exit::TryLater
