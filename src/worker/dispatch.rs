@@ -45,12 +45,17 @@ struct Flight {
     /// Order of sending on this link.
     number: u64,
     again_at: Mono,
+    /// The `redelivery` that it carried. While this connection stands, the frame is not lost but unanswered: it is
+    /// sent again as it was, so that one which crosses its answer is known for what it is.
+    redelivery: u32,
 }
 
 /// One deliver frame that goes out.
 struct Sent {
     seq: i64,
     is_message: bool,
+    /// It went out on this connection before.
+    is_repeated: bool,
     again_after: Duration,
 }
 
@@ -68,7 +73,8 @@ pub(super) struct Dispatch {
 
 /// What became of a row that is due.
 enum Step {
-    Sent,
+    /// With the `redelivery` that it carries.
+    Sent(u32),
     /// It was sent before, and is not due again.
     UnderWay,
     /// As many as may be are under way.
@@ -204,8 +210,9 @@ impl Dispatch {
         })?;
         queue.behind = due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
         let mut soonest: Option<Mono> = None;
-        let mut go = |queue: &mut AgentQueue, id: &str, seq, is_message, misses| {
-            if queue.flights.get(id).is_some_and(|flight| mono < flight.again_at) {
+        let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
+            let before = queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery));
+            if before.is_some_and(|(again_at, _)| mono < again_at) {
                 return Step::UnderWay;
             }
             if room == 0 {
@@ -217,22 +224,24 @@ impl Dispatch {
             let again_after = Backoff::DELIVERY.after(misses);
             let again_at = mono + again_after;
             soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
-            queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at });
-            sent.push(Sent { seq, is_message, again_after });
-            Step::Sent
+            let is_message = redelivery.is_none();
+            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery)| redelivery);
+            queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at, redelivery });
+            sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
+            Step::Sent(redelivery)
         };
         // What found no room is not looked past: what comes after it would arrive before it.
         for due in due_messages {
-            match go(queue, &due.id, due.seq, true, due.attempts + 1) {
-                Step::Sent => end.deliver(&due.id, agent, message_envelope(&due)),
+            match go(queue, &due.id, due.seq, None, due.attempts + 1) {
+                Step::Sent(_) => end.deliver(&due.id, agent, message_envelope(&due)),
                 Step::UnderWay => {}
                 Step::Full => break,
             }
             queue.messages_to = queue.messages_to.max(due.seq);
         }
         for due in due_deliveries {
-            match go(queue, &due.id, due.seq, false, due.misses + 1) {
-                Step::Sent => end.deliver(&due.id, agent, channel_envelope(&due)),
+            match go(queue, &due.id, due.seq, Some(due.shown), due.misses + 1) {
+                Step::Sent(redelivery) => end.deliver(&due.id, agent, channel_envelope(&due, redelivery)),
                 Step::UnderWay => {}
                 Step::Full => break,
             }
@@ -249,11 +258,11 @@ impl Dispatch {
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.app.db.submit(
             move |tx| {
-                for Sent { seq, is_message, again_after } in sent {
+                for Sent { seq, is_message, is_repeated, again_after } in sent {
                     let again_at = now + again_after;
                     match is_message {
                         true => messages::attempted(tx, &owner.org_id, seq, again_at, now)?,
-                        false => deliveries::attempted(tx, &owner.org_id, seq, again_at, now)?,
+                        false => deliveries::attempted(tx, &owner.org_id, seq, is_repeated, again_at, now)?,
                     }
                 }
                 Ok(())
@@ -278,7 +287,7 @@ fn message_envelope(due: &Due) -> String {
     })
 }
 
-fn channel_envelope(due: &DeliveryRow) -> String {
+fn channel_envelope(due: &DeliveryRow, redelivery: u32) -> String {
     render(&Envelope {
         from: INGEST.to_owned(),
         id: due.id.clone(),
@@ -289,7 +298,7 @@ fn channel_envelope(due: &DeliveryRow) -> String {
             conversation_id: due.conversation_id.clone(),
             connector: INGEST.to_owned(),
             user: due.user.clone().unwrap_or_default(),
-            redelivery: due.shown,
+            redelivery,
             read: due.read_at.is_some(),
             trigger: due.trigger.clone().unwrap_or_default(),
         },

@@ -171,16 +171,24 @@ pub fn overdue(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
     )
 }
 
-/// Records that a deliver frame goes out, and when the next one does without an answer.
+/// Records that a deliver frame goes out, and when the next one does without an answer. One that is repeated on the
+/// connection it went out on before was not shown once more.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
-pub fn attempted(tx: &Tx<'_>, org_id: &str, seq: i64, again_at: Wall, now: Wall) -> Result<(), StoreError> {
+pub fn attempted(
+    tx: &Tx<'_>,
+    org_id: &str,
+    seq: i64,
+    is_repeated: bool,
+    again_at: Wall,
+    now: Wall,
+) -> Result<(), StoreError> {
     tx.execute(
-        "UPDATE delivery SET attempts = attempts + 1, shown = shown + 1, misses = misses + 1,
+        "UPDATE delivery SET attempts = attempts + 1, shown = shown + ?5, misses = misses + 1,
                              next_attempt_at = ?3, updated_at = ?4
          WHERE org_id = ?1 AND seq = ?2 AND state IN ('pending', 'dispatched', 'read')",
-        values![org_id, seq, again_at, now],
+        values![org_id, seq, again_at, now, !is_repeated],
     )?;
     Ok(())
 }

@@ -72,7 +72,7 @@ impl World {
     }
 
     fn attempt(&self, now: Wall) {
-        self.change(move |tx, org_id| attempted(tx, org_id, 1, now + seconds(5), now));
+        self.change(move |tx, org_id| attempted(tx, org_id, 1, false, now + seconds(5), now));
     }
 }
 
