@@ -207,6 +207,11 @@ impl Bucket {
         let wait = if self.rate > 0.0 { (1.0 - self.tokens) / self.rate } else { 3600.0 };
         Err(Duration::from_secs_f64(wait))
     }
+
+    /// Puts back a token that was taken and not used.
+    pub fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(self.burst);
+    }
 }
 
 #[cfg(test)]
@@ -248,6 +253,8 @@ mod tests {
         assert!(bucket.take(at(100)).is_err(), "a clock that steps back gives nothing");
         assert!(bucket.take(at(60_000)).is_ok() && bucket.take(at(60_000)).is_ok());
         assert!(bucket.take(at(60_000)).is_err());
+        bucket.give_back();
+        assert!(bucket.take(at(60_000)).is_ok());
     }
 
     #[test]

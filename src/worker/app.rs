@@ -124,6 +124,13 @@ impl<K: Eq + Hash> Buckets<K> {
         kept.asked = now;
         kept.bucket.take(now)
     }
+
+    /// Puts back a token that [`take`](Self::take) has taken and that was not used.
+    pub(super) fn give_back(&self, key: &K) {
+        if let Some(kept) = lock(&self.0).get_mut(key) {
+            kept.bucket.give_back();
+        }
+    }
 }
 
 /// A lock whose holder never leaves it half changed: a panic elsewhere does not spread through it.

@@ -256,7 +256,7 @@ impl Dispatch {
     /// Records the attempts; nobody waits for it. If it is lost, the frames are sent again, as after any crash.
     fn record(&self, sent: Vec<Sent>) {
         let (owner, now) = (self.owner.clone(), self.app.wall());
-        self.app.db.submit(
+        self.app.db.submit_lazily(
             move |tx| {
                 for Sent { seq, is_message, is_repeated, again_after } in sent {
                     let again_at = now + again_after;

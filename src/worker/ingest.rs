@@ -60,16 +60,16 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     check_reply_url(&source, &event).map_err(|err| broken(&err))?;
 
     let digest = events::digest(&event);
-    if let Some(before) =
-        app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)?
-    {
-        return Ok(answer(&source, &before));
-    }
     if let Err(wait) = app.sources.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
     {
-        return Err(too_many(wait));
+        let before = app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)?;
+        return before.map(|before| answer(&source, &before)).ok_or_else(|| too_many(wait));
     }
     let accepted = store_event(app, source.clone(), event, digest, secret_no).await.map_err(store)?;
+    if accepted.kind != AcceptedKind::New {
+        // A duplicate costs no rate.
+        app.sources.give_back(&source.integration_id);
+    }
     Ok(answer(&source, &accepted))
 }
 

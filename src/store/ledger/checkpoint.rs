@@ -16,7 +16,7 @@ use super::StoreError;
 use super::connection::{self, Turnstile};
 
 /// Pages (4 KiB) by which the log grows between two passive checkpoints: 4 MiB.
-const PASSIVE_PAGES: i32 = 1024;
+const PASSIVE_PAGES: i32 = 4 * 1024;
 /// Pages at which the log is made to start anew: 64 MiB.
 const RESTART_PAGES: i32 = 16 * 1024;
 /// How long the writer and the readers are asked to stay away for that.

@@ -85,7 +85,7 @@ pub struct DeliveryRow {
 impl DeliveryRow {
     const COLUMNS: &str = "d.seq, d.id, d.integration_id, d.host, d.agent, d.state, d.shown, d.misses, \
          d.read_at, e.conversation_id, e.user_name, e.trigger_name, e.content, e.reply_url, e.created_at \
-         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.id = d.event_id";
+         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq";
 
     fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {

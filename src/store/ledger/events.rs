@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::Refusal;
 use super::sources::SourceRow;
 use super::{StoreError, Tx, values};
 use crate::addr::AgentAddr;
@@ -47,7 +48,7 @@ pub fn find(
     digest: &str,
 ) -> Result<Option<Accepted>, StoreError> {
     tx.one(
-        "SELECT e.id, d.id, e.digest FROM event e JOIN delivery d ON d.org_id = e.org_id AND d.event_id = e.id
+        "SELECT e.id, d.id, e.digest FROM event e JOIN delivery d ON d.org_id = e.org_id AND d.event_seq = e.seq
          WHERE e.org_id = ?1 AND e.integration_id = ?2 AND e.event_key = ?3",
         values![&source.org_id, &source.integration_id, event_key],
         |row| {
@@ -74,11 +75,11 @@ pub fn accept(
 ) -> Result<Accepted, StoreError> {
     let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh());
     let meta = serde_json::to_string(&event.meta).expect("meta holds only strings");
-    let stored = tx.execute(
+    let stored = tx.one(
         "INSERT INTO event (id, org_id, integration_id, event_key, conversation_id, user_name, trigger_name,
                             content, reply_url, meta, digest, secret_no, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT (integration_id, event_key) DO NOTHING",
+         ON CONFLICT (integration_id, event_key) DO NOTHING RETURNING seq",
         values![
             &event_id,
             &source.org_id,
@@ -94,20 +95,20 @@ pub fn accept(
             secret_no,
             now,
         ],
+        |row| row.get::<i64>(0),
     )?;
-    if stored == 0
-        && let Some(before) = find(tx, source, &event.event_key, digest)?
-    {
-        return Ok(before);
-    }
+    let Some(event_seq) = stored else {
+        let before = find(tx, source, &event.event_key, digest)?;
+        return Ok(before.ok_or_else(|| Refusal::not_found("event", &event.event_key))?);
+    };
     tx.execute(
-        "INSERT INTO delivery (org_id, id, event_id, integration_id, host, agent, state, attempts, shown, misses,
+        "INSERT INTO delivery (org_id, id, event_seq, integration_id, host, agent, state, attempts, shown, misses,
                                next_attempt_at, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, ?7, ?7, ?7)",
         values![
             &source.org_id,
             &delivery_id,
-            &event_id,
+            event_seq,
             &source.integration_id,
             target.host.as_str(),
             target.name.as_str(),

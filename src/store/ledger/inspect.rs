@@ -34,7 +34,7 @@ pub struct Listed {
 impl Listed {
     const QUERY: &str = "SELECT d.seq, d.id, d.state, s.name, d.agent || '@' || d.host, e.conversation_id, \
          e.event_key, d.attempts, d.last_error, d.created_at, d.updated_at \
-         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.id = d.event_id \
+         FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq \
          LEFT JOIN source s ON s.org_id = d.org_id AND s.integration_id = d.integration_id";
 
     fn read(row: &Row<'_>) -> Result<Self, StoreError> {

@@ -168,7 +168,17 @@ impl Db {
         change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
     ) {
-        self.0.queue.push(Task::boxed(change, done));
+        self.0.queue.push(Task::boxed(change, done), true);
+    }
+
+    /// The same for a change that nobody waits for, and whose loss in a crash does no harm: it shares the commit of
+    /// the next change that is waited for.
+    pub fn submit_lazily<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        self.0.queue.push(Task::boxed(change, done), false);
     }
 
     /// What the writer has done so far.

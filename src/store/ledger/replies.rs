@@ -129,7 +129,7 @@ pub fn due(
                 e.event_key, e.user_name, e.reply_url, e.secret_no
          FROM reply r
          JOIN delivery d ON d.org_id = r.org_id AND d.id = r.delivery_id
-         JOIN event e ON e.org_id = r.org_id AND e.id = d.event_id
+         JOIN event e ON e.org_id = r.org_id AND e.seq = d.event_seq
          WHERE r.org_id = ?1 AND r.integration_id = ?2 AND r.state = 'due' AND r.next_attempt_at <= ?3
          ORDER BY r.next_attempt_at LIMIT ?4",
         values![org_id, integration_id, now, i64::try_from(limit).unwrap_or(i64::MAX)],

@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
 use super::{Counters, StoreError, Tx};
+
+/// How long a change that nobody waits for may wait for one that somebody does.
+const RIDE_ALONG: Duration = Duration::from_millis(20);
 
 /// The changes that wait for the writer.
 #[derive(Default)]
@@ -27,16 +31,21 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Waiting {
     jobs: Vec<Box<dyn Job>>,
+    /// Somebody waits for one of them.
+    is_urgent: bool,
     closed: bool,
     /// Whether the writer sleeps; a push to a writer at work needs no system call.
     idle: bool,
 }
 
 impl Queue {
-    pub(super) fn push(&self, job: Box<dyn Job>) {
+    /// Adds a change. One that nobody waits for rides along with the next that is urgent, for a moment at most.
+    pub(super) fn push(&self, job: Box<dyn Job>, is_urgent: bool) {
         let mut waiting = self.lock();
         waiting.jobs.push(job);
-        let wake = waiting.idle;
+        waiting.is_urgent |= is_urgent;
+        // The first one wakes it in any case, so that the moment begins.
+        let wake = waiting.idle && (is_urgent || waiting.jobs.len() == 1);
         drop(waiting);
         if wake {
             self.woken.notify_one();
@@ -52,16 +61,22 @@ impl Queue {
     /// Moves all that waits into `jobs`, which is empty. `false` when there will never be more.
     fn take(&self, jobs: &mut Vec<Box<dyn Job>>) -> bool {
         let mut waiting = self.lock();
-        while waiting.jobs.is_empty() {
-            if waiting.closed {
-                return false;
+        waiting.idle = true;
+        while !waiting.is_urgent && !waiting.closed {
+            if waiting.jobs.is_empty() {
+                waiting = self.woken.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
-            waiting.idle = true;
-            waiting = self.woken.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-            waiting.idle = false;
+            let waited = self.woken.wait_timeout(waiting, RIDE_ALONG).unwrap_or_else(PoisonError::into_inner);
+            waiting = waited.0;
+            if waited.1.timed_out() {
+                break;
+            }
         }
+        waiting.idle = false;
+        waiting.is_urgent = false;
         std::mem::swap(&mut waiting.jobs, jobs);
-        true
+        !jobs.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
