@@ -327,7 +327,8 @@ impl Link {
     fn delivered(&mut self, id: String, agent: Option<String>) {
         self.dispatch.answered(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
-        self.change(
+        // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
+        self.change_lazily(
             "settling a delivery",
             move |tx| {
                 let (org_id, host) = (&owner.org_id, &owner.host);
@@ -372,8 +373,26 @@ impl Link {
         change: impl FnOnce(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         note: impl FnOnce(&App, T) -> Option<Note> + Send + 'static,
     ) {
+        self.app.db.submit(change, self.noting(doing, note));
+    }
+
+    /// The same for a change that nobody waits for.
+    fn change_lazily<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        change: impl FnOnce(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        note: impl FnOnce(&App, T) -> Option<Note> + Send + 'static,
+    ) {
+        self.app.db.submit_lazily(change, self.noting(doing, note));
+    }
+
+    fn noting<T>(
+        &self,
+        doing: &'static str,
+        note: impl FnOnce(&App, T) -> Option<Note> + Send + 'static,
+    ) -> impl FnOnce(Result<T, StoreError>) + Send + 'static {
         let (app, tell) = (self.app.clone(), self.tell.clone());
-        self.app.db.submit(change, move |outcome| match outcome {
+        move |outcome| match outcome {
             Ok(done) => {
                 if let Some(note) = note(&app, done) {
                     // The link may be gone; the next one reads the rows.
@@ -381,7 +400,7 @@ impl Link {
                 }
             }
             Err(err) => tracing::error!(%err, "{doing} failed"),
-        });
+        }
     }
 }
 
