@@ -12,3 +12,4 @@ mod signing;
 #[path = "../it/support.rs"]
 mod support;
 mod sweep;
+mod tls;
