@@ -81,8 +81,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
             what: "on a file system that cannot hold a database with a write-ahead log",
         });
     }
+    // 32 MiB of pages: the writer touches index pages all over the file.
     connection
-        .execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0")
+        .execute_batch(
+            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0;
+             PRAGMA cache_size = -32768",
+        )
         .map_err(|err| StoreError::sql(path, err))?;
     Ok(connection)
 }
