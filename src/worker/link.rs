@@ -100,6 +100,8 @@ pub(super) enum Note {
     Answer { rid: String, result: Result<Value, RpcError> },
     /// A roster is committed.
     Roster(HashSet<String>),
+    /// A refusal of this agent is in the ledger, or failed to get there.
+    Recorded(String),
     /// Others waited behind something that is gone.
     Moved(String),
     /// A refused delivery is due again then.
@@ -238,6 +240,7 @@ impl Link {
             Note::Sent { id, nak: Some(code) } => self.end.send_nak(&id, code),
             Note::Answer { rid, result } => self.end.rpc_result(&rid, result),
             Note::Roster(agents) => self.dispatch.present(agents),
+            Note::Recorded(agent) => self.dispatch.recorded(&agent),
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }
@@ -343,11 +346,18 @@ impl Link {
     }
 
     fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
-        self.dispatch.answered(&id, agent.as_deref());
+        let waiting = self.dispatch.refused(&id, agent.as_deref());
         tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
-        let (owner, now) = (self.owner.clone(), self.app.wall());
-        self.change(
-            "recording a refusal",
+        let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
+        let noting =
+            self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
+                (_, Refused::Later(at)) => Some(Note::Later(at)),
+                (agent, Refused::Dead(bounced)) => {
+                    bounced.iter().for_each(|queue| app.links.wake(queue));
+                    Some(Note::Moved(agent))
+                }
+            });
+        self.app.db.submit(
             move |tx| {
                 let place = (owner.org_id.as_str(), owner.host.as_str());
                 if let Some((agent, at)) = deliveries::refused(tx, place, &id, &code, now)? {
@@ -355,12 +365,10 @@ impl Link {
                 }
                 messages::refused(tx, place, &id, agent.as_deref(), (&code, retryable), now)
             },
-            |app, refused| match refused? {
-                (_, Refused::Later(at)) => Some(Note::Later(at)),
-                (agent, Refused::Dead(bounced)) => {
-                    bounced.iter().for_each(|queue| app.links.wake(queue));
-                    Some(Note::Moved(agent))
-                }
+            move |outcome| {
+                noting(outcome);
+                // The link may be gone, and with it what waits.
+                waiting.map(|agent| tell.send(Note::Recorded(agent)));
             },
         );
     }
