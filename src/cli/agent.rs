@@ -40,8 +40,8 @@ enum Verb {
     /// TRANSIT_TS, and where they apply TRANSIT_ROOM, TRANSIT_SEQ, TRANSIT_REPLY_TO, TRANSIT_CONVERSATION_ID,
     /// TRANSIT_CONNECTOR, TRANSIT_USER, TRANSIT_REDELIVERY and TRANSIT_TRIGGER. A COMMAND that exits 0 has the
     /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
-    /// with the same TRANSIT_ID. Any other exit refuses it for good. An id may come twice; a COMMAND that must not
-    /// act twice remembers the ids that it has handled.
+    /// with the same TRANSIT_ID; until then no later message of its sender is begun. Any other exit refuses it for
+    /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled.
     Run(run::Args),
     /// Print envelopes as lines of JSON, and read their answers from stdin.
     ///
