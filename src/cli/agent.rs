@@ -16,6 +16,7 @@ use super::output::{Exit, Failure};
 use super::{Common, Page, Tool};
 use crate::addr::{Harness, Name};
 use crate::proto::agent::{PROTO, Register};
+use crate::secret::without_passwords;
 
 const NAME: &str = "transit-agent";
 
@@ -90,7 +91,8 @@ impl Identity {
             session_id: session_id.as_ref().unwrap_or(name).clone(),
             pid: std::process::id(),
             cwd: Path::display(&cwd).to_string(),
-            title: title.to_owned(),
+            // A command line, which everybody in the organisation may read.
+            title: without_passwords(title).into_owned(),
             status: "idle".to_owned(),
             name: Some(name.clone()),
         })

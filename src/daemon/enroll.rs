@@ -8,7 +8,7 @@ use url::Url;
 use super::uplink::worker_url;
 use crate::addr::Host;
 use crate::net::fetch::{AddressPolicy, Client, FetchError, Request};
-use crate::secret::{Secret, without_password};
+use crate::secret::{Secret, without_passwords};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
@@ -129,7 +129,7 @@ pub fn enroll(
 
 fn target(base: &str) -> Result<Url, EnrollError> {
     worker_url(base, "/api/daemon/enroll")
-        .map_err(|why| EnrollError::Url { url: without_password(base), why })
+        .map_err(|why| EnrollError::Url { url: without_passwords(base).into_owned(), why })
 }
 
 fn redeem(target: &Url, code: &str) -> Result<Redeemed, EnrollError> {

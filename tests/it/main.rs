@@ -10,6 +10,7 @@ mod daemon;
 mod docs;
 mod floors;
 mod machines;
+mod passwords;
 mod rig;
 mod send;
 mod sign;

@@ -19,6 +19,8 @@ fn a_session_says_who_it_is_and_stays_the_same_one() {
     let agent = listen(&home, &[]);
     let (_, register) = daemon.accept(&agent);
     assert_eq!((register.harness.as_str(), register.session_id.as_str()), ("program", "bob"));
+    let agent = run(&home, &[], &["curl", "http://u:pw@h/"]);
+    assert_eq!(daemon.accept(&agent).1.title, "curl http://[redacted]@h/", "everybody may read a title");
 }
 
 #[test]
