@@ -24,6 +24,7 @@ use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits::{FRAME_BYTES, HEARTBEAT};
+use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
@@ -222,7 +223,11 @@ impl Link {
             Some(Err(err)) if is_too_long(&err) => self.end.handle(Input::TooLong, now),
             // The peer's goodbye is answered by the socket itself while the last of it is read.
             Some(Ok(Message::Close(_))) => self.end.close(close::GOING_AWAY, ""),
-            Some(Err(_)) | None => return false,
+            Some(Err(err)) => match tungstenite_error(&err).and_then(ws::fault) {
+                Some((code, reason)) => self.end.close(code, reason),
+                None => return false,
+            },
+            None => return false,
         }
         true
     }
@@ -412,7 +417,8 @@ impl Link {
     }
 }
 
-/// Says why, then reads until the peer has closed too.
+/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
+/// comes is dropped by the connection itself.
 async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
     let goodbye = async {
         let frame = CloseFrame { code, reason: reason.into() };
@@ -423,6 +429,9 @@ async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
 }
 
 fn is_too_long(err: &axum::Error) -> bool {
-    let source = std::error::Error::source(err).and_then(|source| source.downcast_ref());
-    matches!(source, Some(tungstenite::Error::Capacity(_)))
+    matches!(tungstenite_error(err), Some(tungstenite::Error::Capacity(_)))
+}
+
+fn tungstenite_error(err: &axum::Error) -> Option<&tungstenite::Error> {
+    std::error::Error::source(err)?.downcast_ref()
 }
