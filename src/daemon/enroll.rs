@@ -95,8 +95,8 @@ struct Redeemed {
 /// is never without its Worker. A token that is there is replaced only when `force` is given.
 ///
 /// # Errors
-/// When the Worker refuses or cannot be reached, when the code is for another host than `host`, and when the
-/// files cannot be written. The code may be used up then.
+/// When the Worker refuses or cannot be reached, when the code is for another host than `host`, which uses it up, and
+/// when the files cannot be written, which is tried before.
 pub fn enroll(
     url: &str,
     code: &str,
@@ -111,7 +111,11 @@ pub fn enroll(
         return Err(EnrollError::Already { path: token });
     }
     let mut config = Config::load(&paths.config)?;
+    // The code is good once: what can fail afterwards is tried before.
+    files::make_parent(&paths.config)?;
+    files::try_write(&paths.config)?;
     files::private_dir(&paths.data)?;
+    files::try_write(&token)?;
     let redeemed = redeem(&target, code)?;
     if let Some(wanted) = host.filter(|wanted| **wanted != redeemed.host) {
         return Err(EnrollError::Mismatch { issued: redeemed.host, wanted: wanted.clone() });

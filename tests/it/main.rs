@@ -11,6 +11,7 @@ mod docs;
 mod floors;
 mod machines;
 mod passwords;
+mod places;
 mod rig;
 mod send;
 mod sign;
