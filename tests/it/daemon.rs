@@ -1,7 +1,10 @@
 //! The real `transitd` between a scripted Worker and scripted adapters.
 
+mod crowd;
 mod deliveries;
 mod enrolment;
+mod history;
+mod namespaces;
 mod sending;
 mod sessions;
 mod worker_link;

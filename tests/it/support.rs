@@ -192,6 +192,13 @@ fn read_lines(from: impl Read + Send + 'static) -> Receiver<String> {
     told
 }
 
+/// The memory that a process has in use, in bytes.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
 /// Says, past the test harness, which would swallow it, that a part of a test cannot be run here.
 pub(crate) fn left_out(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();

@@ -8,7 +8,10 @@ use std::sync::mpsc::{Receiver, channel};
 use serde_json::{Value, json};
 
 use super::world::{Adapter, TOKEN, Worker, impostor, nobody, outcome, start, status_until};
-use crate::support::{Home, LONG};
+use crate::support::{Background, Home, LONG};
+use transit::clock::{Clock, SystemClock};
+use transit::limits::ENROLL_TTL;
+use transit::store::ledger::{Db, credentials, directory};
 
 /// An HTTP server with one answer; it tells what it was asked.
 fn desk(status: u16, answer: &Value) -> (SocketAddr, Receiver<String>) {
@@ -73,11 +76,16 @@ fn a_code_becomes_a_token_that_only_the_owner_reads() {
 
 #[test]
 fn a_failed_enrolment_has_its_code_and_leaves_nothing() {
-    let cases: [(SocketAddr, &[&str], i32); 7] = [
+    let cases: [(SocketAddr, &[&str], i32); 12] = [
         (desk(401, &json!({ "error": "Unauthorized" })).0, &[], 77),
+        (desk(403, &json!({})).0, &[], 77),
+        (desk(429, &json!({})).0, &[], 75),
+        (desk(302, &json!({})).0, &[], 76),
         (desk(500, &json!({})).0, &[], 69),
         (desk(404, &json!({})).0, &[], 76),
         (desk(200, &json!({ "host": "titan" })).0, &[], 76),
+        (desk(200, &json!({ "device_token": "", "host_id": "h", "host": "titan", "org": "o" })).0, &[], 76),
+        (desk(200, &json!({ "device_token": TOKEN, "host_id": "h", "host": "No!", "org": "o" })).0, &[], 76),
         (desk(200, &welcome()).0, &["--host", "hermes"], 78),
         (impostor(b"SSH-2.0-OpenSSH_9.2\r\n", true), &[], 76),
         (nobody(), &[], 69),
@@ -89,6 +97,63 @@ fn a_failed_enrolment_has_its_code_and_leaves_nothing() {
         assert!(err.starts_with("transitd: ") && !err.contains(TOKEN), "{err}");
         assert!(!home.data().join("token").exists() && !home.path("config.json").exists());
     }
+}
+
+#[test]
+fn a_code_is_not_used_up_when_its_token_could_not_be_kept() {
+    let (at, asked) = desk(200, &welcome());
+    let in_the_way = |path: &str| {
+        let home = Home::new();
+        std::fs::create_dir_all(home.path(path)).unwrap();
+        let (code, out, err) = enroll(&home, at, &["--force"]);
+        assert_eq!(out, "", "{path}");
+        assert!(err.starts_with("transitd: enrol this host: "), "{err}");
+        code
+    };
+    assert_eq!((in_the_way("config.json"), in_the_way("data/token")), (66, 73));
+    // Where nobody can make a file, not even root.
+    for config in ["/proc/none/config.json", "/proc/config.json"] {
+        let home = Home::new();
+        let mut command = home.command("transitd");
+        command.args(["enroll", "--url", &format!("http://{at}/"), "--code", "abcd-efgh"]);
+        let (code, _, err) = outcome(command.env("TRANSIT_CONFIG", config));
+        assert_eq!(code, 73, "{err}");
+    }
+    assert!(asked.try_recv().is_err(), "nobody was asked");
+}
+
+#[test]
+fn a_code_that_is_wrong_used_or_too_old_is_no_longer_one() {
+    let home = Home::new();
+    let ready = home.path("worker.ready");
+    let mut command = home.command("transit-worker");
+    command.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]);
+    let mut worker = Background::start(command.arg(&ready));
+    let url = worker.ready(&ready)["url"].as_str().unwrap().to_owned();
+    let redeem = |code: &str| {
+        let mut command = home.command("transitd");
+        outcome(command.args(["enroll", "--force", "--url", &url, "--code", code]))
+    };
+    let issued = home.run("transit-worker", ["host", "enroll", "titan", "--json"], b"");
+    let issued: Value = serde_json::from_slice(&issued.stdout).unwrap();
+    let code = issued["code"].as_str().unwrap();
+    let old = "AAAA-BBBB";
+    let db = Db::open(&home.data().join("worker.db")).unwrap();
+    db.write(|tx| {
+        let (org, long_ago) =
+            (directory::org(tx, "default")?.unwrap(), SystemClock::new().wall() - ENROLL_TTL);
+        let hash = credentials::code_hash("AAAA-BBBB");
+        directory::issue_code(tx, &org.id, &"hermes".parse().unwrap(), &hash, long_ago)
+    })
+    .unwrap();
+    assert_eq!(redeem(code).0, 0);
+    for code in [code, old, "ZZZZ-ZZZZ", ""] {
+        let (exit, out, err) = redeem(code);
+        assert_eq!((exit, out.as_str()), (77, ""), "{code}: {err}");
+        assert!(err.contains("transit-worker host enroll"), "the way out: {err}");
+    }
+    drop(worker);
+    assert_eq!(redeem(old).0, 69);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Who may be connected, and how a connection ends.
 
 use std::io::Write;
+use std::net::TcpStream;
 
 use serde_json::json;
 use tungstenite::Message;
 
-use super::{Daemon, Worker};
-use crate::support::{http, request};
+use super::{Daemon, Worker, event};
+use crate::support::{http, request, resident_bytes};
+use transit::net::service::raise_descriptor_limit;
 
 #[test]
 fn only_a_token_opens_a_socket_and_a_code_is_good_once() {
@@ -149,4 +151,23 @@ fn a_worker_that_stops_says_goodbye() {
     worker.process.signal(rustix::process::Signal::TERM);
     assert_eq!(daemon.closed().1, 1001);
     assert!(worker.process.wait().success());
+}
+
+#[test]
+fn a_thousand_idle_connections_keep_nobody_out() {
+    const CROWD: usize = 1_000;
+    raise_descriptor_limit();
+    let worker = Worker::start();
+    worker.source("jess@titan", &[]);
+    let token = worker.enrol("titan");
+    let before = resident_bytes(worker.process.pid());
+    let silent: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(worker.at).unwrap()).collect();
+    let idle: Vec<Daemon> = (0..CROWD).map(|_| Daemon::connect(worker.at, &token).unwrap()).collect();
+    let mut daemon = worker.daemon("titan", &token, &["jess"]);
+    let accepted = worker.event(event("k").to_string().as_bytes());
+    assert_eq!(accepted.status(), 202);
+    assert_eq!(daemon.delivered()["id"], accepted.json()["delivery_id"]);
+    let grown = resident_bytes(worker.process.pid()).saturating_sub(before);
+    assert!(grown < 2 * CROWD as u64 * 32 * 1024, "{grown} bytes for {CROWD} of each kind");
+    drop((silent, idle));
 }
