@@ -104,12 +104,10 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
             what: "on a file system that cannot hold a database with a write-ahead log",
         });
     }
-    // 32 MiB of pages: the writer touches index pages all over the file.
+    // The page cache stays small: after nearly every commit the engine walks through all of its slots, which costs
+    // more than reading the pages that it does not hold back from the system.
     connection
-        .execute_batch(
-            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0;
-             PRAGMA cache_size = -32768",
-        )
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0")
         .map_err(|err| StoreError::sql(path, err))?;
     Ok(connection)
 }
