@@ -16,6 +16,7 @@ use super::output::{Exit, Failure};
 use super::{Common, Page, Tool};
 use crate::addr::{Harness, Name};
 use crate::proto::agent::{PROTO, Register};
+use crate::secret::without_passwords;
 
 const NAME: &str = "transit-agent";
 
@@ -40,8 +41,8 @@ enum Verb {
     /// TRANSIT_TS, and where they apply TRANSIT_ROOM, TRANSIT_SEQ, TRANSIT_REPLY_TO, TRANSIT_CONVERSATION_ID,
     /// TRANSIT_CONNECTOR, TRANSIT_USER, TRANSIT_REDELIVERY and TRANSIT_TRIGGER. A COMMAND that exits 0 has the
     /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
-    /// with the same TRANSIT_ID. Any other exit refuses it for good. An id may come twice; a COMMAND that must not
-    /// act twice remembers the ids that it has handled.
+    /// with the same TRANSIT_ID; until then no later message of its sender is begun. Any other exit refuses it for
+    /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled.
     Run(run::Args),
     /// Print envelopes as lines of JSON, and read their answers from stdin.
     ///
@@ -90,7 +91,8 @@ impl Identity {
             session_id: session_id.as_ref().unwrap_or(name).clone(),
             pid: std::process::id(),
             cwd: Path::display(&cwd).to_string(),
-            title: title.to_owned(),
+            // A command line, which everybody in the organisation may read.
+            title: without_passwords(title).into_owned(),
             status: "idle".to_owned(),
             name: Some(name.clone()),
         })

@@ -81,6 +81,7 @@ pub(super) fn unreachable(err: &SocketError) -> Failure {
         SocketError::NoDaemon { .. } => Exit::Unavailable,
         SocketError::Denied { .. } => Exit::NoPermission,
         SocketError::Untrusted { .. } => Exit::Config,
+        SocketError::InTheWay { .. } => Exit::CannotCreate,
         _ => Exit::Io,
     };
     let failure = Failure::new(exit, "reach transitd", err);

@@ -1,12 +1,13 @@
 //! How a command speaks: one writer for data, one for words, one table of exit codes.
 //!
 //! Data goes to stdout, words go to stderr. A closed pipe ends a command quietly. Whatever came from a peer or a
-//! file name passes through [`text::visible`] before it is shown to a person.
+//! file name passes through [`text::visible`] before it is shown to a person, and passwords of URLs are left out.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
+use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::ledger::Refusal;
 use crate::text;
@@ -106,8 +107,7 @@ pub struct Failure {
 impl Failure {
     /// A failure: what was attempted on what, and why it did not work.
     pub fn new(exit: Exit, what: impl Display, why: impl Display) -> Self {
-        let line = format!("{what}: {why}");
-        Self { exit, line: text::visible(&line).into_owned(), hint: None, closed_pipe: false }
+        Self { exit, line: shown(format!("{what}: {why}")), hint: None, closed_pipe: false }
     }
 
     /// A failure of what is kept on this machine.
@@ -147,9 +147,14 @@ impl Failure {
     /// The same failure with the way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {
-        self.hint = Some(text::visible(&hint.to_string()).into_owned());
+        self.hint = Some(shown(hint.to_string()));
         self
     }
+}
+
+/// Words as they may be shown: safe for a terminal, and without anybody's password.
+fn shown(words: String) -> String {
+    text::visible(&without_passwords(&words)).into_owned()
 }
 
 /// What could not be made is one thing, what broke while it was used another.
@@ -227,7 +232,7 @@ pub fn say(line: impl Display) {
 
 /// Warns: `COMMAND: warning: …`.
 pub fn warn(command: &str, what: impl Display) {
-    say(format_args!("{command}: warning: {}", text::visible(&what.to_string())));
+    say(format_args!("{command}: warning: {}", shown(what.to_string())));
 }
 
 /// When colour is used.

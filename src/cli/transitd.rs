@@ -83,7 +83,7 @@ struct RunArgs {
 #[derive(Debug, clap::Args)]
 struct EnrollArgs {
     /// The Worker's address.
-    #[arg(long, value_name = "URL", env = "TRANSIT_URL")]
+    #[arg(long, value_name = "URL", env = "TRANSIT_URL", hide_env_values = true)]
     url: String,
     /// The code.
     #[arg(long, value_name = "CODE")]

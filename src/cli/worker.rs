@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::output::{Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
-use crate::secret::without_password;
+use crate::secret::without_passwords;
 use crate::store::config::Paths;
 use crate::store::ledger::directory::{self, OrgRow};
 use crate::store::ledger::{Db, SCHEMA, Tx};
@@ -133,7 +133,7 @@ impl Place {
 fn database_path(named: &OsStr) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let refused = |why: &str| {
-        let what = format!("use the database {}", without_password(&named.to_string_lossy()));
+        let what = format!("use the database {}", without_passwords(&named.to_string_lossy()));
         Failure::new(Exit::Config, what, why).hint("name a file: sqlite:PATH")
     };
     let text = named.as_bytes();

@@ -16,7 +16,7 @@ use crate::store::spool::Spool;
 use crate::store::spool::inbox::Outcome;
 
 /// Deliveries that a session may have open at once.
-const WINDOW: u32 = 16;
+const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 

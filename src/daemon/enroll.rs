@@ -8,7 +8,7 @@ use url::Url;
 use super::uplink::worker_url;
 use crate::addr::Host;
 use crate::net::fetch::{AddressPolicy, Client, FetchError, Request};
-use crate::secret::{Secret, without_password};
+use crate::secret::{Secret, without_passwords};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
@@ -95,8 +95,8 @@ struct Redeemed {
 /// is never without its Worker. A token that is there is replaced only when `force` is given.
 ///
 /// # Errors
-/// When the Worker refuses or cannot be reached, when the code is for another host than `host`, and when the
-/// files cannot be written. The code may be used up then.
+/// When the Worker refuses or cannot be reached, when the code is for another host than `host`, which uses it up, and
+/// when the files cannot be written, which is tried before.
 pub fn enroll(
     url: &str,
     code: &str,
@@ -111,7 +111,11 @@ pub fn enroll(
         return Err(EnrollError::Already { path: token });
     }
     let mut config = Config::load(&paths.config)?;
+    // The code is good once: what can fail afterwards is tried before.
+    files::make_parent(&paths.config)?;
+    files::try_write(&paths.config)?;
     files::private_dir(&paths.data)?;
+    files::try_write(&token)?;
     let redeemed = redeem(&target, code)?;
     if let Some(wanted) = host.filter(|wanted| **wanted != redeemed.host) {
         return Err(EnrollError::Mismatch { issued: redeemed.host, wanted: wanted.clone() });
@@ -129,7 +133,7 @@ pub fn enroll(
 
 fn target(base: &str) -> Result<Url, EnrollError> {
     worker_url(base, "/api/daemon/enroll")
-        .map_err(|why| EnrollError::Url { url: without_password(base), why })
+        .map_err(|why| EnrollError::Url { url: without_passwords(base).into_owned(), why })
 }
 
 fn redeem(target: &Url, code: &str) -> Result<Redeemed, EnrollError> {

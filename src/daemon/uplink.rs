@@ -20,7 +20,7 @@ use crate::net::dial::{DialError, Interrupt};
 use crate::net::proxy::proxy_for;
 use crate::net::service::Shutdown;
 use crate::net::ws;
-use crate::secret::{Secret, without_password};
+use crate::secret::{Secret, without_passwords};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
@@ -88,7 +88,7 @@ impl Enrolment {
 
 /// `GET {url}/api/daemon/ws`, as `ws` or `wss`.
 fn socket_url(base: &str) -> Result<Url, EnrolmentError> {
-    let bad = |why: String| EnrolmentError::Url { url: without_password(base), why };
+    let bad = |why: String| EnrolmentError::Url { url: without_passwords(base).into_owned(), why };
     let mut url = worker_url(base, "/api/daemon/ws").map_err(bad)?;
     let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
     url.set_scheme(scheme).map_err(|()| bad("it cannot carry a WebSocket".to_owned()))?;

@@ -24,6 +24,8 @@ pub const TRANSIT_SOCK: &str = "transit.sock";
 /// The daemon's socket for harness adapters (transit-agent/1).
 pub const AGENT_SOCK: &str = "agent.sock";
 
+const NO_SOCKET: &str = "no socket";
+
 /// Why a socket cannot be bound or reached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,11 +52,13 @@ pub enum SocketError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Something that is no socket stands where the socket should be.
-    #[error("{} is in the way: it is no socket", path.display())]
+    /// Something else stands where the socket, or a directory on the way to it, should be.
+    #[error("{} is in the way: it is {what}", path.display())]
     InTheWay {
         /// Where.
         path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// Another process listens there.
     #[error("another process listens on {}", path.display())]
@@ -138,12 +142,13 @@ pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
 /// Connects to the socket `name` of this data directory, for a command.
 ///
 /// # Errors
-/// [`SocketError::NoDaemon`] when nobody listens, [`SocketError::Denied`] when somebody else does.
+/// [`SocketError::NoDaemon`] when nobody listens, though somebody may later; [`SocketError::Denied`] when somebody
+/// else does, or the directory is somebody else's; [`SocketError::InTheWay`] when nobody ever can.
 pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
     let path = socket_path(paths, name)?;
     let stream = UnixStream::connect(&path).map_err(|err| match err.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            SocketError::NoDaemon { path: path.clone() }
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
+            nobody(&paths.data, &path)
         }
         io::ErrorKind::PermissionDenied => SocketError::Denied { path: path.clone(), why: err.to_string() },
         _ => SocketError::io("connect to", &path, err),
@@ -153,6 +158,25 @@ pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
         return Err(SocketError::Denied { path, why: format!("user {} listens there", peer.uid) });
     }
     Ok(stream)
+}
+
+/// Why nobody listens on `path`.
+fn nobody(data: &Path, path: &Path) -> SocketError {
+    let found = data.ancestors().find_map(|dir| Some((dir, fs::metadata(dir).ok()?)));
+    if let Some((dir, found)) = found {
+        if !found.is_dir() {
+            return SocketError::InTheWay { path: dir.to_owned(), what: "not a directory" };
+        }
+        if dir == data && found.uid() != our_uid() {
+            return SocketError::Denied { path: dir.to_owned(), why: "it belongs to another user".into() };
+        }
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            SocketError::InTheWay { path: path.to_owned(), what: NO_SOCKET }
+        }
+        _ => SocketError::NoDaemon { path: path.to_owned() },
+    }
 }
 
 /// A socket that this process listens on. Dropping it removes the socket file, if it is still the same one.
@@ -243,7 +267,7 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
         found => found.map_err(|err| SocketError::io("look at", path, err))?,
     };
     if !found.file_type().is_socket() {
-        return Err(SocketError::InTheWay { path: path.to_owned() });
+        return Err(SocketError::InTheWay { path: path.to_owned(), what: NO_SOCKET });
     }
     if found.uid() != our_uid() {
         return Err(SocketError::Denied { path: path.to_owned(), why: "it belongs to another user".into() });
@@ -339,6 +363,7 @@ mod tests {
         drop(again);
         assert!(path.exists(), "only the own socket is removed");
         assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
+        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
     }
 
     #[test]

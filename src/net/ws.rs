@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tungstenite::client::IntoClientRequest;
+use tungstenite::error::ProtocolError;
 use tungstenite::handshake::HandshakeError;
 use tungstenite::http::HeaderValue;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -23,6 +24,7 @@ use super::proxy::Proxy;
 use super::wake::Wake;
 use crate::limits;
 use crate::proto::Input;
+use crate::proto::wire::close;
 use crate::secret::Secret;
 
 /// Bytes read at once.
@@ -37,7 +39,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 pub enum Heard {
     /// A text message.
     Text(String),
-    /// A binary message, or a text that is not UTF-8.
+    /// A binary message.
     Binary,
     /// A message over [`limits::FRAME_BYTES`].
     TooLong,
@@ -69,9 +71,29 @@ pub enum Gone {
         /// The reason, which may be empty.
         reason: String,
     },
+    /// The peer broke the WebSocket protocol: to be closed, with this code.
+    #[error("the server {reason}")]
+    Fault {
+        /// The close code.
+        code: u16,
+        /// What the peer did.
+        reason: &'static str,
+    },
     /// It broke.
     #[error("the connection broke: {0}")]
     Broken(String),
+}
+
+/// How a connection is to be closed whose peer broke the WebSocket protocol itself (RFC 6455, 7.4.1): the code, and
+/// what the peer did. `None` when the connection has broken, or has ended.
+pub fn fault(err: &Error) -> Option<(u16, &'static str)> {
+    use ProtocolError::{ReceivedAfterClosing, ResetWithoutClosingHandshake, SendAfterClosing};
+    match err {
+        Error::Protocol(ReceivedAfterClosing | ResetWithoutClosingHandshake | SendAfterClosing) => None,
+        Error::Protocol(_) => Some((close::NO_FRAME, "sent what is no WebSocket frame")),
+        Error::Utf8(_) => Some((close::NOT_UTF8, "sent a text that is not UTF-8")),
+        _ => None,
+    }
 }
 
 /// What a wait ended with.
@@ -89,7 +111,7 @@ pub enum Waited {
 pub struct Socket {
     ws: WebSocket<Stream>,
     has_unsent: bool,
-    /// A message was too long: it was not read, so that what follows can be understood by nobody.
+    /// What came was too long or no frame: it was not read, so that what follows can be understood by nobody.
     is_deaf: bool,
 }
 
@@ -144,8 +166,8 @@ pub fn open(
 }
 
 impl Socket {
-    /// The next message, or `None` when nothing more has come yet. After one that is too long there is none: what
-    /// still comes is dropped, until the owner closes.
+    /// The next message, or `None` when nothing more has come yet. After one that is too long, and after a fault,
+    /// there is none: what still comes is dropped, until the owner closes.
     ///
     /// # Errors
     /// When the connection is over.
@@ -173,9 +195,14 @@ impl Socket {
                     self.is_deaf = true;
                     Ok(Some(Heard::TooLong))
                 }
-                Err(Error::Utf8(_)) => Ok(Some(Heard::Binary)),
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => Err(closed(None)),
-                Err(err) => Err(Gone::Broken(err.to_string())),
+                Err(err) => Err(match fault(&err) {
+                    Some((code, reason)) => {
+                        self.is_deaf = true;
+                        Gone::Fault { code, reason }
+                    }
+                    None => Gone::Broken(err.to_string()),
+                }),
             };
         }
     }

@@ -101,8 +101,12 @@ impl Config {
             }
             read => read?,
         };
-        serde_json::from_slice(&text)
-            .map_err(|err| StoreError::Config { path: path.to_owned(), why: err.to_string() })
+        let invalid = |why: String| StoreError::Config { path: path.to_owned(), why };
+        if text.trim_ascii_start().first() == Some(&b'[') {
+            // Which would be taken for the values of the fields, in their order.
+            return Err(invalid("it is a list, not an object".to_owned()));
+        }
+        serde_json::from_slice(&text).map_err(|err| invalid(err.to_string()))
     }
 
     /// Replaces the file whole, 0600.
@@ -110,9 +114,7 @@ impl Config {
     /// # Errors
     /// When it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        if let Some(dir) = path.parent() {
-            files::private_dir(dir)?;
-        }
+        files::make_parent(path)?;
         let text = serde_json::to_vec_pretty(self)
             .map_err(|err| StoreError::Config { path: path.to_owned(), why: err.to_string() })?;
         files::write_private(path, &text)

@@ -12,7 +12,7 @@ use super::StoreError;
 /// # Errors
 /// When it cannot be made, is not a directory, or belongs to somebody else.
 pub fn private_dir(dir: &Path) -> Result<(), StoreError> {
-    let failed = |err| StoreError::io("make the directory", dir, err);
+    let failed = |err| not_made(dir, err);
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
@@ -32,6 +32,29 @@ pub fn private_dir(dir: &Path) -> Result<(), StoreError> {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Makes the directory that `path` is to be in, 0700, and what is missing above it. One that is there stays as it
+/// is: it may be everybody's.
+///
+/// # Errors
+/// When it cannot be made, or a file is in the way.
+pub fn make_parent(path: &Path) -> Result<(), StoreError> {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => {
+            DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(|err| not_made(dir, err))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the system says of a file on the way depends on how far on the way it is.
+fn not_made(dir: &Path, err: io::Error) -> StoreError {
+    let file = dir.ancestors().find(|above| above.symlink_metadata().is_ok() && !above.is_dir());
+    match file {
+        Some(path) => StoreError::InTheWay { path: path.to_owned(), what: "not a directory" },
+        None => StoreError::io("make the directory", dir, err),
+    }
 }
 
 /// Replaces `path` by a file 0600 that holds `content`: a temporary file beside it, synced, renamed, and the
@@ -79,6 +102,17 @@ fn write_beside(
     })
 }
 
+/// Whether `path` could be written now: whatever can be tried before something that cannot be taken back.
+///
+/// # Errors
+/// When the directory is not there or takes no file, or a directory is in the way.
+pub fn try_write(path: &Path) -> Result<(), StoreError> {
+    if path.is_dir() {
+        return Err(StoreError::InTheWay { path: path.to_owned(), what: "a directory" });
+    }
+    write_beside(path, b"", |beside| fs::remove_file(beside))
+}
+
 /// Reads a file of at most `longest` bytes.
 ///
 /// # Errors
@@ -122,6 +156,24 @@ mod tests {
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file stays");
         assert!(!is_exposed(&path));
-        assert!(matches!(private_dir(&path), Err(StoreError::InTheWay { .. })));
+        for dir in [&path, &path.join("below"), &path.join("far/below")] {
+            assert!(
+                matches!(private_dir(dir), Err(StoreError::InTheWay { path: found, .. }) if found == path)
+            );
+        }
+        assert!(try_write(&path).is_ok() && try_write(&path.join("below")).is_err());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "and nothing stays");
+        assert_eq!(read_small(&path, 3).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        make_parent(&dir.path().join("new/config.json")).unwrap();
+        make_parent(&dir.path().join("config.json")).unwrap();
+        make_parent(Path::new("config.json")).unwrap();
+        assert_eq!((mode(dir.path()), mode(&dir.path().join("new"))), (0o755, 0o700));
     }
 }

@@ -39,6 +39,9 @@ struct AgentQueue {
     look: Option<Look>,
     /// There was more than could be sent.
     behind: bool,
+    /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
+    /// message must not pass it.
+    refusals: u32,
 }
 
 struct Flight {
@@ -89,7 +92,8 @@ impl Dispatch {
 
     /// The roster is in the ledger: whoever is on it gets what is due.
     pub(super) fn present(&mut self, agents: HashSet<String>) {
-        self.queues.retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty());
+        self.queues
+            .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;
         self.look_at_all();
     }
@@ -135,19 +139,36 @@ impl Dispatch {
         }
     }
 
-    /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id.
-    pub(super) fn answered(&mut self, id: &str, agent: Option<&str>) {
+    /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
+    /// it is about.
+    pub(super) fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
             with_id.min().map(|(_, agent)| agent.clone())
         };
-        let Some(agent) = agent.map(str::to_owned).or_else(oldest) else { return };
-        let Some(queue) = self.queues.get_mut(&agent) else { return };
+        let agent = agent.map(str::to_owned).or_else(oldest)?;
+        let queue = self.queues.get_mut(&agent)?;
         queue.flights.remove(id);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
-            self.look(agent, Look::All);
+            self.look(agent.clone(), Look::All);
+        }
+        Some(agent)
+    }
+
+    /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
+    /// [`recorded`](Self::recorded) when it has arrived, or has failed to.
+    pub(super) fn refused(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
+        let agent = self.answered(id, agent)?;
+        self.queues.get_mut(&agent)?.refusals += 1;
+        Some(agent)
+    }
+
+    /// The ledger has a refusal of this agent.
+    pub(super) fn recorded(&mut self, agent: &str) {
+        if let Some(queue) = self.queues.get_mut(agent) {
+            queue.refusals = queue.refusals.saturating_sub(1);
         }
     }
 
@@ -156,7 +177,8 @@ impl Dispatch {
         let wanting: Vec<String> = self
             .queues
             .iter()
-            .filter(|(agent, queue)| queue.look.is_some() && self.present.contains(*agent))
+            .filter(|(_, queue)| queue.look.is_some() && queue.refusals == 0)
+            .filter(|(agent, _)| self.present.contains(*agent))
             .map(|(agent, _)| agent.clone())
             .collect();
         let mut sent = Vec::new();
@@ -304,3 +326,6 @@ fn channel_envelope(due: &DeliveryRow, redelivery: u32) -> String {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits::{FRAME_BYTES, HEARTBEAT};
+use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
@@ -100,6 +101,8 @@ pub(super) enum Note {
     Answer { rid: String, result: Result<Value, RpcError> },
     /// A roster is committed.
     Roster(HashSet<String>),
+    /// A refusal of this agent is in the ledger, or failed to get there.
+    Recorded(String),
     /// Others waited behind something that is gone.
     Moved(String),
     /// A refused delivery is due again then.
@@ -220,7 +223,11 @@ impl Link {
             Some(Err(err)) if is_too_long(&err) => self.end.handle(Input::TooLong, now),
             // The peer's goodbye is answered by the socket itself while the last of it is read.
             Some(Ok(Message::Close(_))) => self.end.close(close::GOING_AWAY, ""),
-            Some(Err(_)) | None => return false,
+            Some(Err(err)) => match tungstenite_error(&err).and_then(ws::fault) {
+                Some((code, reason)) => self.end.close(code, reason),
+                None => return false,
+            },
+            None => return false,
         }
         true
     }
@@ -238,6 +245,7 @@ impl Link {
             Note::Sent { id, nak: Some(code) } => self.end.send_nak(&id, code),
             Note::Answer { rid, result } => self.end.rpc_result(&rid, result),
             Note::Roster(agents) => self.dispatch.present(agents),
+            Note::Recorded(agent) => self.dispatch.recorded(&agent),
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }
@@ -343,11 +351,18 @@ impl Link {
     }
 
     fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
-        self.dispatch.answered(&id, agent.as_deref());
+        let waiting = self.dispatch.refused(&id, agent.as_deref());
         tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
-        let (owner, now) = (self.owner.clone(), self.app.wall());
-        self.change(
-            "recording a refusal",
+        let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
+        let noting =
+            self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
+                (_, Refused::Later(at)) => Some(Note::Later(at)),
+                (agent, Refused::Dead(bounced)) => {
+                    bounced.iter().for_each(|queue| app.links.wake(queue));
+                    Some(Note::Moved(agent))
+                }
+            });
+        self.app.db.submit(
             move |tx| {
                 let place = (owner.org_id.as_str(), owner.host.as_str());
                 if let Some((agent, at)) = deliveries::refused(tx, place, &id, &code, now)? {
@@ -355,12 +370,10 @@ impl Link {
                 }
                 messages::refused(tx, place, &id, agent.as_deref(), (&code, retryable), now)
             },
-            |app, refused| match refused? {
-                (_, Refused::Later(at)) => Some(Note::Later(at)),
-                (agent, Refused::Dead(bounced)) => {
-                    bounced.iter().for_each(|queue| app.links.wake(queue));
-                    Some(Note::Moved(agent))
-                }
+            move |outcome| {
+                noting(outcome);
+                // The link may be gone, and with it what waits.
+                waiting.map(|agent| tell.send(Note::Recorded(agent)));
             },
         );
     }
@@ -404,7 +417,8 @@ impl Link {
     }
 }
 
-/// Says why, then reads until the peer has closed too.
+/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
+/// comes is dropped by the connection itself.
 async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
     let goodbye = async {
         let frame = CloseFrame { code, reason: reason.into() };
@@ -415,6 +429,9 @@ async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
 }
 
 fn is_too_long(err: &axum::Error) -> bool {
-    let source = std::error::Error::source(err).and_then(|source| source.downcast_ref());
-    matches!(source, Some(tungstenite::Error::Capacity(_)))
+    matches!(tungstenite_error(err), Some(tungstenite::Error::Capacity(_)))
+}
+
+fn tungstenite_error(err: &axum::Error) -> Option<&tungstenite::Error> {
+    std::error::Error::source(err)?.downcast_ref()
 }

@@ -10,6 +10,8 @@ mod daemon;
 mod docs;
 mod floors;
 mod machines;
+mod passwords;
+mod places;
 mod rig;
 mod send;
 mod sign;

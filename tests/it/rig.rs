@@ -56,8 +56,17 @@ impl Rig {
         rig
     }
 
-    /// Starts the Worker; after the first time at the same address.
+    /// Starts the Worker; after the first time at the same address. A daemon that runs is told at once, as an operator
+    /// would, rather than wait for a backoff that grows with every crash.
     pub(crate) fn start_worker(&mut self) {
+        self.start_worker_untold();
+        if self.daemon.is_some() {
+            assert!(self.home.run("transitd", ["kick"], b"").status.success());
+        }
+    }
+
+    /// Starts the Worker, and leaves it to the daemon to find out.
+    pub(crate) fn start_worker_untold(&mut self) {
         let ready = self.home.path("worker.ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = self.home.command("transit-worker");
@@ -71,10 +80,6 @@ impl Rig {
         let mut worker = Background::start(command.arg(&ready));
         self.at = worker.ready(&ready)["listen"].as_str().unwrap().parse().unwrap();
         self.worker = Some(worker);
-        if self.daemon.is_some() {
-            // As an operator would, rather than wait for a backoff that grows with every crash.
-            assert!(self.home.run("transitd", ["kick"], b"").status.success());
-        }
     }
 
     /// Starts the daemon.

@@ -42,6 +42,25 @@ fn an_event_is_delivered_once_and_its_reply_comes_back_signed() {
 }
 
 #[test]
+fn a_worker_that_was_killed_gets_its_daemon_back_by_itself() {
+    let sink = Sink::start(&[200]);
+    let mut rig = Rig::start(&format!("http://{}/reply/", sink.at));
+    let mut agent = rig.listen("bob");
+    assert_eq!(rig_status(&rig.home, "30s"), Some(0));
+    rig.kill_worker();
+    rig.start_worker_untold();
+    let accepted = http(rig.at, &signed_event("ci", SECRET, "build-1", "while nobody was there"));
+    assert_eq!(accepted.status(), 202);
+    assert_eq!(agent.delivered()["id"], accepted.json()["delivery_id"]);
+    // The first waits are short: a second, two, four.
+    assert_eq!(rig_status(&rig.home, "10s"), Some(0));
+}
+
+fn rig_status(home: &Home, wait: &str) -> Option<i32> {
+    home.run("transitd", ["status", "--wait", wait], b"").status.code()
+}
+
+#[test]
 fn quickstart_makes_the_round_trip_and_leaves_nothing_behind() {
     let home = Home::new();
     let run = home.run("transitd", ["quickstart", "--once"], b"");

@@ -15,6 +15,8 @@ use super::{Identity, NAME};
 use crate::cli::duration;
 use crate::cli::output::{self, Exit, Failure};
 use crate::clock::Mono;
+use crate::id::IdKind;
+use crate::proto::envelope;
 use command::{Outcome, Running};
 
 /// The daemon waits 30 s for a sign of life; this is well within.
@@ -91,7 +93,7 @@ impl Work {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some((id, envelope)) = self.waiting.pop_front() else { break };
             let deadline = session.now() + self.args.timeout;
-            match Running::start(&self.args.command, id.clone(), envelope, deadline) {
+            match Running::start(&self.args.command, id.clone(), envelope.clone(), deadline) {
                 Ok(job) => {
                     self.running.push(job);
                     self.sign_of_life("working", session)?;
@@ -99,7 +101,7 @@ impl Work {
                 Err(err) => {
                     let shown = self.args.command[0].to_string_lossy();
                     output::warn(NAME, format_args!("{id}: could not start {shown}: {err}"));
-                    self.answer(id, None, &Outcome::NOT_STARTED, session)?;
+                    self.answer(id, envelope, &Outcome::NOT_STARTED, session)?;
                 }
             }
         }
@@ -114,7 +116,7 @@ impl Work {
             if let Some(why) = &outcome.why {
                 output::warn(NAME, format_args!("{}: {why}", job.id));
             }
-            self.answer(job.id, Some(job.envelope), &outcome, session)?;
+            self.answer(job.id, job.envelope, &outcome, session)?;
         }
         let resting = self.running.is_empty() && self.waiting.is_empty();
         if resting { session.say(Answer::Status("idle".to_owned())) } else { Ok(()) }
@@ -123,16 +125,31 @@ impl Work {
     fn answer(
         &mut self,
         id: String,
-        envelope: Option<String>,
+        envelope: String,
         outcome: &Outcome,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let Some(code) = outcome.code else {
-            self.handled.extend(envelope.map(|envelope| fingerprint(&id, &envelope)));
+            self.handled.push_back(fingerprint(&id, &envelope));
             self.handled.drain(..self.handled.len().saturating_sub(REMEMBERED));
             return session.say(Answer::Ack { id });
         };
-        session.say(Answer::Nak { id, code: code.to_owned(), retryable: outcome.retryable })
+        session.say(Answer::Nak { id: id.clone(), code: code.to_owned(), retryable: outcome.retryable })?;
+        if !outcome.retryable { Ok(()) } else { self.give_back_behind(&id, &envelope, session) }
+    }
+
+    /// A message that comes back later is not to be passed by the next ones of its sender: those that were not
+    /// begun go back with it, and come again after it.
+    fn give_back_behind(&mut self, id: &str, envelope: &str, session: &mut Session) -> Result<(), Failure> {
+        let Some(sender) = sender(id, envelope) else { return Ok(()) };
+        let (behind, others) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(id, envelope)| self::sender(id, envelope) == Some(sender));
+        self.waiting = others;
+        let behind: VecDeque<(String, String)> = behind;
+        behind.into_iter().try_for_each(|(id, _)| {
+            session.say(Answer::Nak { id, code: "behind_another".to_owned(), retryable: true })
+        })
     }
 
     /// When something is to be done by time alone.
@@ -154,8 +171,8 @@ impl Work {
 
     /// Ends in order: what runs is asked to end, and settled by how it ended; what waits goes back.
     fn stop(&mut self, session: &mut Session) -> Result<Exit, Failure> {
-        for (id, _) in std::mem::take(&mut self.waiting) {
-            self.answer(id, None, &Outcome::STOPPED, session)?;
+        for (id, envelope) in std::mem::take(&mut self.waiting) {
+            self.answer(id, envelope, &Outcome::STOPPED, session)?;
         }
         self.running.iter_mut().for_each(|job| job.ask_to_end(session.now() + GRACE));
         while let Some(job) = self.running.first_mut() {
@@ -164,6 +181,11 @@ impl Work {
         }
         Ok(Exit::Ok)
     }
+}
+
+/// Who a message is from; events keep no order.
+fn sender<'a>(id: &str, envelope: &'a str) -> Option<&'a str> {
+    envelope::sender(envelope).filter(|_| IdKind::of(id) == Some(IdKind::Message))
 }
 
 fn fingerprint(id: &str, envelope: &str) -> u64 {

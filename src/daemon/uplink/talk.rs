@@ -16,7 +16,7 @@ use crate::daemon::wire_log::Direction;
 use crate::id::IdKind;
 use crate::limits;
 use crate::net::service::Shutdown;
-use crate::net::ws::{Heard, Socket};
+use crate::net::ws::{Gone, Heard, Socket};
 use crate::proto::envelope::{self, Envelope, Kind};
 use crate::proto::wire::{DaemonConfig, DaemonEnd, DaemonEvent, NakCode, RpcError, SendFrame, close};
 use crate::proto::{Close, Input, Output};
@@ -160,7 +160,10 @@ impl<'a> Talk<'a> {
                 Err(gone) => {
                     // What came before the end was heard and counts.
                     self.store_heard();
-                    return Err(End::Theirs(gone.to_string()));
+                    return Err(match gone {
+                        Gone::Fault { code, reason } => End::Ours(Close { code, reason: reason.to_owned() }),
+                        gone => End::Theirs(gone.to_string()),
+                    });
                 }
             }
         }

@@ -10,7 +10,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{Find, ParseError, Parsed, find, parse};
+pub use parse::{Find, ParseError, Parsed, find, parse, sender};
 pub use render::{preview, render, render_full};
 
 use crate::text;

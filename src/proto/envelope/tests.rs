@@ -41,6 +41,15 @@ fn body_of(envelope: &Envelope) -> (String, bool) {
 }
 
 #[test]
+fn the_sender_is_told_without_reading_the_rest() {
+    assert_eq!(sender(&render(&dm("x"))), Some("jess@titan"));
+    assert_eq!(sender(&render(&channel("x", 1, true))), Some("ingest"));
+    for other in ["", "one", "<transit id=\"x\">", "<transit from=\"open"] {
+        assert_eq!(sender(other), None, "{other}");
+    }
+}
+
+#[test]
 fn a_direct_message() {
     assert_eq!(
         render(&dm("two\nlines\n")),

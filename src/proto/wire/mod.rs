@@ -76,6 +76,10 @@ pub mod close {
     pub const RATE: u16 = 4008;
     /// A binary message.
     pub const NOT_TEXT: u16 = 1003;
+    /// Bytes that are no WebSocket frame (RFC 6455, 7.4.1).
+    pub const NO_FRAME: u16 = 1002;
+    /// A text message that is not UTF-8.
+    pub const NOT_UTF8: u16 = 1007;
     /// A message over the limit.
     pub const TOO_LONG: u16 = 1009;
     /// The server or the daemon goes away in order.

@@ -3,12 +3,15 @@
 //! A row is one `(id, agent)`. It is committed before anything is handed to a session, and its outcome is
 //! committed before the Worker is told, so that a crash at any point costs a repetition and never a message.
 
+use std::collections::HashSet;
+
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 
 use super::Spool;
 use crate::clock::{Backoff, Wall};
 use crate::id::IdKind;
 use crate::limits;
+use crate::proto::envelope;
 use crate::store::StoreError;
 
 /// A `due_at` that only a new session or another deliver of the Worker ends.
@@ -113,18 +116,31 @@ impl Spool {
         })
     }
 
-    /// The oldest rows that wait for this agent's session, those in flight among them.
+    /// The oldest rows that wait for this agent's session, those in flight among them. A message that waits for its
+    /// retry is not passed by the next ones of its sender.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn due(&self, agent: &str, now: Wall, limit: u32) -> Result<Vec<Delivery>, StoreError> {
+    pub fn due(&self, agent: &str, now: Wall, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.read(|conn| {
-            conn.prepare_cached(
-                "SELECT id, agent, envelope, redelivery FROM inbox
-                 WHERE state = 'waiting' AND agent = ?1 AND due_at <= ?2 ORDER BY seq LIMIT ?3",
-            )?
-            .query_map((agent, now.0, limit), delivery)?
-            .collect()
+            let mut waiting = conn.prepare_cached(
+                "SELECT id, agent, envelope, redelivery, due_at FROM inbox
+                 WHERE state = 'waiting' AND agent = ?1 ORDER BY seq",
+            )?;
+            let mut rows = waiting.query([agent])?;
+            let (mut due, mut held) = (Vec::new(), HashSet::new());
+            while due.len() < limit
+                && let Some(row) = rows.next()?
+            {
+                let found = delivery(row)?;
+                let sender = sender(&found);
+                if row.get::<_, i64>("due_at")? > now.0 {
+                    held.extend(sender.map(str::to_owned));
+                } else if sender.is_none_or(|sender| !held.contains(sender)) {
+                    due.push(found);
+                }
+            }
+            Ok(due)
         })
     }
 
@@ -311,19 +327,35 @@ fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)
 }
 
+/// Who a message is from. Deliveries of sources keep no order: each is shown until it is settled, however long that
+/// takes, so that one would hold up the others for ever.
+fn sender(delivery: &Delivery) -> Option<&str> {
+    let is_message = IdKind::of(&delivery.id) == Some(IdKind::Message);
+    envelope::sender(&delivery.envelope).filter(|_| is_message)
+}
+
 struct Known {
     seq: i64,
     state: String,
     redelivery: u32,
     answer: Option<String>,
+    from_worker: bool,
 }
 
 fn find(tx: &Transaction<'_>, delivery: &Delivery) -> rusqlite::Result<Option<Known>> {
-    tx.prepare_cached("SELECT seq, state, redelivery, answer FROM inbox WHERE id = ?1 AND agent = ?2")?
-        .query_row((&delivery.id, &delivery.agent), |row| {
-            Ok(Known { seq: row.get(0)?, state: row.get(1)?, redelivery: row.get(2)?, answer: row.get(3)? })
+    tx.prepare_cached(
+        "SELECT seq, state, redelivery, answer, from_worker FROM inbox WHERE id = ?1 AND agent = ?2",
+    )?
+    .query_row((&delivery.id, &delivery.agent), |row| {
+        Ok(Known {
+            seq: row.get(0)?,
+            state: row.get(1)?,
+            redelivery: row.get(2)?,
+            answer: row.get(3)?,
+            from_worker: row.get(4)?,
         })
-        .optional()
+    })
+    .optional()
 }
 
 fn receive(tx: &Transaction<'_>, delivery: &Delivery, now: Wall) -> rusqlite::Result<Received> {
@@ -345,7 +377,33 @@ fn receive(tx: &Transaction<'_>, delivery: &Delivery, now: Wall) -> rusqlite::Re
         Received::Injected => answer_again(tx, &known, now)?,
         _ => wait_again(tx, &known, delivery, is_newer, now)?,
     }
+    if received == Received::Waiting && known.from_worker {
+        give_up_before(tx, &known, delivery, now)?;
+    }
     Ok(received)
+}
+
+/// The Worker sends a message again only when it wants none of the same sender first: what is held here, and was
+/// answered for, has ended there. Should the Worker ask for it all the same, it is tried anew.
+fn give_up_before(
+    tx: &Transaction<'_>,
+    known: &Known,
+    delivery: &Delivery,
+    now: Wall,
+) -> rusqlite::Result<()> {
+    let Some(from) = sender(delivery) else { return Ok(()) };
+    let held: Vec<(i64, Delivery)> = tx
+        .prepare_cached(
+            "SELECT id, agent, envelope, redelivery, seq FROM inbox
+             WHERE agent = ?1 AND state = 'waiting' AND seq < ?2 AND due_at = ?3 AND from_worker AND NOT asked",
+        )?
+        .query_map((&delivery.agent, known.seq, HELD), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
+        .collect::<Result<_, _>>()?;
+    for (seq, _) in held.iter().filter(|(_, held)| sender(held) == Some(from)) {
+        tx.prepare_cached("UPDATE inbox SET state = 'refused', updated_at = ?2 WHERE seq = ?1")?
+            .execute((seq, now.0))?;
+    }
+    Ok(())
 }
 
 fn answer_again(tx: &Transaction<'_>, known: &Known, now: Wall) -> rusqlite::Result<()> {
@@ -407,184 +465,4 @@ fn answer(row: &Row<'_>) -> rusqlite::Result<Answer> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Wall = Wall(1_000_000_000_000);
-
-    fn spool() -> (tempfile::TempDir, Spool) {
-        let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::open(dir.path()).unwrap();
-        (dir, spool)
-    }
-
-    fn delivery(id: &str, agent: &str, redelivery: u32) -> Delivery {
-        let envelope = format!("{id} {redelivery}");
-        Delivery { id: id.into(), agent: agent.into(), envelope, redelivery }
-    }
-
-    fn receive(spool: &mut Spool, id: &str, redelivery: u32) -> Received {
-        spool.receive(&[delivery(id, "jess", redelivery)], NOW).unwrap()[0]
-    }
-
-    /// What the Worker is told now; after it nothing is due.
-    fn answers(spool: &mut Spool) -> Vec<(String, Outcome)> {
-        let due = spool.unanswered(100).unwrap();
-        spool.answered(&due).unwrap();
-        assert!(spool.unanswered(100).unwrap().is_empty());
-        due.into_iter().map(|answer| (answer.id, answer.outcome)).collect()
-    }
-
-    fn due(spool: &mut Spool) -> Vec<String> {
-        spool.due("jess", NOW, 100).unwrap().into_iter().map(|due| due.envelope).collect()
-    }
-
-    const TX: &str = "tx_00000000000a";
-    const DLV: &str = "dlv_00000000000a";
-
-    fn nak(code: &str, retryable: bool) -> Outcome {
-        Outcome::Refused { code: code.into(), retryable }
-    }
-
-    #[test]
-    fn a_message_is_injected_once_and_then_answered_from_history() {
-        let (_dir, mut spool) = spool();
-        assert_eq!(receive(&mut spool, TX, 0), Received::New);
-        assert_eq!(receive(&mut spool, TX, 0), Received::Waiting);
-        assert_eq!(due(&mut spool), ["tx_00000000000a 0"]);
-        assert!(spool.unanswered(9).unwrap().is_empty(), "nothing is told before the session has it");
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert!(due(&mut spool).is_empty());
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
-        assert_eq!(receive(&mut spool, TX, 3), Received::Injected);
-        assert!(due(&mut spool).is_empty());
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert!(answers(&mut spool).is_empty(), "a second ack of the adapter says nothing new");
-    }
-
-    #[test]
-    fn duplicates_are_told_apart_by_agent_too() {
-        let (_dir, mut spool) = spool();
-        let both = [delivery(TX, "jess", 0), delivery(TX, "omar", 0)];
-        assert_eq!(spool.receive(&both, NOW).unwrap(), [Received::New, Received::New]);
-        spool.injected(TX, "omar", NOW).unwrap();
-        assert_eq!(due(&mut spool).len(), 1);
-        assert_eq!(spool.unanswered(9).unwrap()[0].agent, "omar");
-    }
-
-    #[test]
-    fn a_channel_delivery_is_shown_again_only_for_a_later_redelivery() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, DLV, 1);
-        spool.injected(DLV, "jess", NOW).unwrap();
-        answers(&mut spool);
-        assert_eq!(receive(&mut spool, DLV, 1), Received::Injected);
-        assert_eq!(receive(&mut spool, DLV, 0), Received::Injected);
-        answers(&mut spool);
-        assert_eq!(receive(&mut spool, DLV, 2), Received::Again);
-        assert_eq!(receive(&mut spool, DLV, 2), Received::Waiting);
-        assert_eq!(due(&mut spool), ["dlv_00000000000a 2"]);
-    }
-
-    #[test]
-    fn what_was_put_in_here_is_taken_back_unless_a_session_has_it() {
-        let (_dir, mut spool) = spool();
-        let local = delivery(TX, "jess", 0);
-        spool.put_local(&local, NOW).unwrap();
-        assert!(!spool.withdraw(TX, "jess").unwrap());
-        assert!(due(&mut spool).is_empty());
-        spool.put_local(&local, NOW).unwrap();
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert!(spool.withdraw(TX, "jess").unwrap());
-        assert_eq!(receive(&mut spool, TX, 0), Received::Injected, "the echo is answered from history");
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
-    }
-
-    #[test]
-    fn what_the_agent_has_settled_is_not_shown_again() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, DLV, 1);
-        spool.settled(DLV, "omar", NOW).unwrap();
-        assert_eq!(due(&mut spool).len(), 1, "it is another agent's");
-        spool.settled(DLV, "jess", NOW).unwrap();
-        assert!(due(&mut spool).is_empty());
-        assert_eq!(answers(&mut spool), [(DLV.to_owned(), Outcome::Injected)]);
-        spool.refused(DLV, "jess", "adapter_timeout", true, NOW).unwrap();
-        spool.give_back("jess", "adapter_unavailable", NOW).unwrap();
-        assert!(answers(&mut spool).is_empty(), "the one answer was the last");
-    }
-
-    #[test]
-    fn a_passing_refusal_keeps_the_row_for_the_next_session_or_the_next_deliver() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, TX, 0);
-        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
-        assert!(due(&mut spool).is_empty());
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), nak("draft_busy", true))]);
-        spool.release("jess").unwrap();
-        assert_eq!(due(&mut spool).len(), 1);
-        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
-        assert!(answers(&mut spool).is_empty(), "the Worker did not ask again");
-        assert_eq!(receive(&mut spool, TX, 0), Received::Waiting);
-        assert_eq!(due(&mut spool).len(), 1);
-        spool.refused(TX, "jess", "draft_busy", true, NOW).unwrap();
-        answers(&mut spool);
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)], "a late ack settles");
-    }
-
-    #[test]
-    fn an_outcome_that_changed_while_it_was_told_is_told_too() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, TX, 0);
-        assert_eq!(spool.give_back("jess", "adapter_unavailable", NOW).unwrap(), 1);
-        let told = spool.unanswered(9).unwrap();
-        spool.injected(TX, "jess", NOW).unwrap();
-        spool.answered(&told).unwrap();
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
-        assert_eq!(spool.give_back("jess", "adapter_unavailable", NOW).unwrap(), 0);
-    }
-
-    #[test]
-    fn a_refusal_for_good_is_tried_anew_only_when_the_worker_asks_anew() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, TX, 0);
-        spool.refused(TX, "jess", "no_thanks", false, NOW).unwrap();
-        spool.release("jess").unwrap();
-        assert!(due(&mut spool).is_empty());
-        assert_eq!(receive(&mut spool, TX, 0), Received::Injected, "the answer was still under way");
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), nak("no_thanks", false))]);
-        assert_eq!(receive(&mut spool, TX, 0), Received::Again);
-        assert_eq!(due(&mut spool).len(), 1);
-    }
-
-    #[test]
-    fn what_never_left_the_host_is_retried_here_and_its_echo_is_answered_from_history() {
-        let (_dir, mut spool) = spool();
-        spool.put_local(&delivery(TX, "jess", 0), NOW).unwrap();
-        spool.put_local(&delivery(TX, "jess", 0), NOW).unwrap();
-        spool.refused(TX, "jess", "adapter_timeout", true, NOW).unwrap();
-        assert!(spool.unanswered(9).unwrap().is_empty());
-        assert!(due(&mut spool).is_empty());
-        let next = spool.next_inbox_due("jess", NOW).unwrap().unwrap();
-        assert_eq!(next, NOW + Backoff::DELIVERY.first);
-        assert_eq!(spool.due("jess", next, 9).unwrap().len(), 1);
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert!(spool.unanswered(9).unwrap().is_empty());
-        assert_eq!(receive(&mut spool, TX, 0), Received::Injected);
-        assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
-    }
-
-    #[test]
-    fn history_ends_after_its_time() {
-        let (_dir, mut spool) = spool();
-        receive(&mut spool, TX, 0);
-        receive(&mut spool, DLV, 0);
-        spool.injected(TX, "jess", NOW).unwrap();
-        assert_eq!(spool.forget(NOW + limits::DELIVERY_TTL).unwrap(), 0);
-        let later = NOW + limits::HISTORY_KEEP;
-        assert_eq!(spool.forget(later).unwrap(), 1, "the waiting one");
-        assert_eq!(spool.forget(later + Backoff::DELIVERY.first).unwrap(), 1);
-    }
-}
+mod tests;

@@ -262,7 +262,7 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(matches!(Spool::open(&file), Err(StoreError::InTheWay { .. })));
-        assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::Io { .. })));
+        assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::InTheWay { .. })));
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Workers that are not there, say nonsense, say nothing, or go away.
 
+use std::io::Write;
+
 use serde_json::json;
+use tungstenite::Message;
 
 use super::world::{
     Adapter, Order, TOKEN, Worker, ask, enrolled, impostor, nobody, outcome, start, status_until,
 };
+use crate::support::LONG;
 
 #[test]
 fn the_status_is_what_scripts_wait_for() {
@@ -118,6 +122,34 @@ fn a_message_over_the_limit_ends_the_connection_and_not_the_daemon() {
     status_until(&home, |status| status["connected"] == true);
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_worker_that_sends_no_frames_is_told_so() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for (bytes, code) in [
+        (&b"\x81\x82\0\0\0\0{}"[..], 1002), // masked
+        (b"\xc1\x02{}", 1002),              // a reserved bit
+        (b"\x83\x02{}", 1002),              // an unknown kind
+        (b"\x89\x7e\0\x7e", 1002),          // a ping of 126 bytes
+        (b"\x81\x01\xff", 1007),            // a text that is none
+        (b"\x82\x01x", 1003),               // a binary message
+    ] {
+        let home = enrolled(listener.local_addr().unwrap());
+        let _daemon = start(&home);
+        let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+        let stream = socket.get_mut();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&[bytes, &[b'x'; 4096]].concat()).unwrap();
+        let told = loop {
+            if let Message::Close(told) = socket.read().unwrap() {
+                break told;
+            }
+        };
+        assert_eq!(told.map(|frame| u16::from(frame.code)), Some(code), "{bytes:?}");
+        drop(socket);
+        status_until(&home, |status| status["last_error"].as_str().is_some_and(|why| !why.is_empty()));
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Who may be connected, and how a connection ends.
 
+use std::io::Write;
+
 use serde_json::json;
 use tungstenite::Message;
 
@@ -44,6 +46,46 @@ fn a_hello_that_is_none_closes_with_its_code() {
     assert_eq!(try_first(Message::binary(vec![1])), (None, 1003));
     assert_eq!(try_first(Message::text("x".repeat(1_048_577))), (None, 1009));
     assert_eq!(try_first(Message::text("x".repeat(3 << 20))), (None, 1009));
+}
+
+/// A frame of a client as it is on the wire, masked with zeros.
+fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len();
+    let head = match u8::try_from(length) {
+        Ok(short @ ..126) => vec![first, 0x80 | short],
+        _ => [&[first, 0x80 | 126][..], &u16::try_from(length).unwrap().to_be_bytes()].concat(),
+    };
+    [&head, &[0; 4][..], payload].concat()
+}
+
+#[test]
+fn bytes_that_are_no_frame_close_with_the_code_that_says_so() {
+    const TEXT: u8 = 0x81;
+    let cases: [(&str, Vec<u8>, u16); 13] = [
+        ("not masked", b"\x81\x02{}".to_vec(), 1002),
+        ("reserved bit", masked(TEXT | 0x40, b"{}"), 1002),
+        ("unknown data", masked(0x83, b"{}"), 1002),
+        ("unknown control", masked(0x8b, b"{}"), 1002),
+        ("oversize control", masked(0x89, &[b'x'; 126]), 1002),
+        ("fragmented control", masked(0x09, b"x"), 1002),
+        ("nothing to continue", masked(0x80, b"{}"), 1002),
+        ("not continued", [masked(0x01, b"{"), masked(TEXT, b"}")].concat(), 1002),
+        ("half a close code", masked(0x88, b"x"), 1002),
+        ("a close code that is none", masked(0x88, &999_u16.to_be_bytes()), 1002),
+        ("not UTF-8", masked(TEXT, b"\"\xff\""), 1007),
+        ("not UTF-8 in fragments", [masked(0x01, b"\xf0\x9f"), masked(0x80, b"x")].concat(), 1007),
+        ("not text", masked(0x82, b"{}"), 1003),
+    ];
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    for (what, bytes, wanted) in cases {
+        let mut daemon = Daemon::connect(worker.at, &token).unwrap();
+        daemon.hello("titan");
+        let stream = daemon.socket.get_mut();
+        // What comes behind it makes closing at once a reset, which would destroy the close frame.
+        stream.write_all(&[bytes, vec![b'x'; 100_000]].concat()).unwrap();
+        assert_eq!(daemon.closed().1, wanted, "{what}");
+    }
 }
 
 #[test]

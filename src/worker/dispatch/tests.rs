@@ -1,0 +1,102 @@
+use tokio::sync::watch;
+
+use super::*;
+use crate::proto::wire::{SendFrame, WorkerConfig};
+use crate::proto::{Input, Output};
+use crate::store::ledger::{Db, directory};
+use crate::store::seal::MasterKey;
+use crate::worker::Limits;
+use crate::worker::app::Shared;
+
+struct World {
+    _dir: tempfile::TempDir,
+    app: App,
+    dispatch: Dispatch,
+    end: WorkerEnd,
+}
+
+/// The link of host `beta`, on which `bob` lives.
+fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&dir.path().join("w.db")).unwrap();
+    let key = MasterKey::from_file_or_new(&dir.path().join("key")).unwrap();
+    let org_id = db.read(|tx| directory::org(tx, "default")).unwrap().unwrap().id;
+    let app = Arc::new(Shared::new(db, key, Limits::default(), watch::channel(false).1));
+    let owner = Owner {
+        org_id,
+        org: "default".into(),
+        host_id: "hst_00000000000a".into(),
+        host: "beta".into(),
+        token_hash: String::new(),
+    };
+    let config =
+        WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
+    let mut end = WorkerEnd::new(config, app.mono());
+    let hello = r#"{"t":"hello","proto":1,"daemon_ver":"1","host":"beta"}"#;
+    end.handle(Input::Text(hello), app.mono());
+    let mut dispatch = Dispatch::new(app.clone(), Arc::new(owner));
+    dispatch.present(HashSet::from(["bob".to_owned()]));
+    World { _dir: dir, app, dispatch, end }
+}
+
+impl World {
+    fn take(&mut self, n: u32) {
+        let frame = SendFrame {
+            id: format!("tx_{n:012}"),
+            from: "amy@alpha".into(),
+            to: "bob@beta".into(),
+            body: "x".into(),
+            reply_to: None,
+            ts: "2026-01-01T00:00:00.000Z".into(),
+        };
+        let (queue, now) = (self.dispatch.owner.queue("bob"), self.app.wall());
+        self.app.db.write(move |tx| messages::take(tx, &queue, "alpha", &frame, now)).unwrap();
+        self.dispatch.grown("bob".into());
+    }
+
+    /// The numbers of the messages that go out now.
+    fn sent(&mut self) -> Vec<u32> {
+        self.dispatch.send(&mut self.end);
+        let mut sent = Vec::new();
+        while let Some(output) = self.end.poll() {
+            if let Output::Write(text) = output {
+                let frame: serde_json::Value = serde_json::from_str(&text).unwrap();
+                let id = frame["id"].as_str().filter(|_| frame["t"] == "deliver");
+                sent.extend(id.map(|id| id[3..].parse::<u32>().unwrap()));
+            }
+        }
+        sent
+    }
+}
+
+#[test]
+fn nothing_passes_a_refused_message_while_its_refusal_is_on_its_way_to_the_ledger() {
+    let mut world = world();
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let waiting = world.dispatch.refused("tx_000000000001", None).unwrap();
+    world.take(2);
+    assert!(world.sent().is_empty());
+    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
+    world
+        .app
+        .db
+        .write(move |tx| {
+            messages::refused(tx, (&org_id, "beta"), "tx_000000000001", None, ("busy", true), now)
+        })
+        .unwrap();
+    world.dispatch.recorded(&waiting);
+    assert!(world.sent().is_empty(), "now the ledger holds it");
+}
+
+#[test]
+fn a_refusal_that_does_not_reach_the_ledger_holds_nobody_up_for_ever() {
+    let mut world = world();
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let waiting = world.dispatch.refused("tx_000000000001", Some("bob")).unwrap();
+    world.take(2);
+    world.dispatch.recorded(&waiting);
+    assert_eq!(world.sent(), [2]);
+    assert_eq!(world.dispatch.refused("tx_000000000009", Some("eve")), None, "nobody's");
+}

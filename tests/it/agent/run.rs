@@ -1,0 +1,183 @@
+//! `transit-agent run`: what COMMAND gets, and what its end means.
+
+use transit::proto::envelope::{Envelope, Kind, render};
+
+use super::{Daemon, Event, acked, message, refused, run};
+use crate::support::{Background, Home};
+
+#[test]
+fn command_gets_exactly_the_envelope_and_its_attributes() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let script = "cat >got; env | grep ^TRANSIT_ | grep -v _DATA_DIR= | grep -v _CONFIG= | sort >env";
+    let mut command = home.command("transit-agent");
+    command
+        .args(["run", "--name", "bob", "--", "sh", "-c", script])
+        .env("TRANSIT_ROOM", "of another envelope");
+    let agent = Background::start(&mut command);
+    let mut connection = daemon.register(&agent, 1);
+    let kind = Kind::Channel {
+        conversation_id: "t\"hread 1".into(),
+        connector: "ingest".into(),
+        user: "Ann <a@b>".into(),
+        redelivery: 1,
+        read: false,
+        trigger: "mention".into(),
+    };
+    let envelope = render(&message("dlv_001122334455", kind, "é中😀"));
+    connection.deliver("dlv_001122334455", &envelope);
+    assert_eq!(connection.answer(), acked("dlv_001122334455"));
+    assert_eq!(std::fs::read_to_string(home.path("got")).unwrap(), envelope);
+    let expected = [
+        "TRANSIT_CONNECTOR=ingest",
+        "TRANSIT_CONVERSATION_ID=t\"hread 1",
+        "TRANSIT_FROM=ingest",
+        "TRANSIT_ID=dlv_001122334455",
+        "TRANSIT_KIND=channel",
+        "TRANSIT_REDELIVERY=1",
+        "TRANSIT_TRIGGER=mention",
+        "TRANSIT_TS=2026-01-02T03:04:05.000Z",
+        "TRANSIT_USER=Ann <a@b>",
+    ];
+    let found = std::fs::read_to_string(home.path("env")).unwrap();
+    let found: Vec<_> = found.lines().filter(|line| !line.starts_with("TRANSIT_FROM=")).collect();
+    assert_eq!(
+        found,
+        expected.into_iter().filter(|line| !line.starts_with("TRANSIT_FROM=")).collect::<Vec<_>>()
+    );
+    let room = Kind::Room { room: "ops".into(), seq: 7, operator: false };
+    let envelope =
+        Envelope { reply_to: Some("tx_000000000001".into()), ..message("tx_000000000002", room, "x") };
+    connection.deliver("tx_000000000002", render(&envelope));
+    assert_eq!(connection.answer(), acked("tx_000000000002"));
+    let found = std::fs::read_to_string(home.path("env")).unwrap();
+    for line in
+        ["TRANSIT_ROOM=ops", "TRANSIT_SEQ=7", "TRANSIT_REPLY_TO=tx_000000000001", "TRANSIT_FROM=jess@titan"]
+    {
+        assert!(found.lines().any(|found| found == line), "{line} in {found}");
+    }
+    assert!(!found.contains("TRANSIT_CONNECTOR"));
+}
+
+#[test]
+fn an_envelope_larger_than_a_pipe_reaches_a_command_that_does_not_read() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let agent = run(&home, &[], &["true"]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "x".repeat(300_000));
+    assert_eq!(connection.answer(), acked("tx_000000000001"));
+}
+
+#[test]
+fn the_end_of_command_is_the_answer() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let agent = run(&home, &[], &["sh", "-c", "eval \"$(cat)\""]);
+    let mut connection = daemon.register(&agent, 1);
+    for (n, (script, code, retryable)) in [
+        ("exit 75", "command_try_later", true),
+        ("exit 126", "command_not_started", true),
+        ("exit 127", "command_not_started", true),
+        ("kill -9 $$", "command_killed", true),
+        ("exit 1", "command_refused", false),
+        ("exit 255", "command_refused", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("tx_00000000000{n}");
+        connection.deliver(&id, script);
+        assert_eq!(connection.answer(), refused(&id, code, retryable), "{script}");
+        while !agent.error().contains(&id) {}
+    }
+    connection.deliver("tx_00000000000a", "exit 0");
+    assert_eq!(connection.answer(), acked("tx_00000000000a"));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_tried_again_once_it_is() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let agent = run(&home, &[], &["./later"]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "one");
+    assert_eq!(connection.answer(), refused("tx_000000000001", "command_not_started", true));
+    let script = home.file("later", "#!/bin/sh\ncat >got\n");
+    std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    connection.deliver("tx_000000000001", "one");
+    assert_eq!(connection.answer(), acked("tx_000000000001"));
+    assert_eq!(std::fs::read_to_string(home.path("got")).unwrap(), "one");
+}
+
+#[test]
+fn a_command_over_its_time_is_ended_with_all_that_it_started() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    // The pipe `up` is closed only when both processes are gone.
+    let agent = run(&home, &["--timeout", "1s"], &["sh", "-c", "sleep 600 & echo up; sleep 600"]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "one");
+    assert_eq!(connection.next(), Event::Status("working".into()), "a sign of life");
+    assert_eq!(agent.line(), "up");
+    assert_eq!(connection.answer(), refused("tx_000000000001", "command_timeout", true));
+}
+
+#[test]
+fn one_at_a_time_unless_told_and_the_same_one_never_twice() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let script = "echo $TRANSIT_ID; read go <gate; echo done $TRANSIT_ID";
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.path("gate"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let open_gate = || std::fs::write(home.path("gate"), "go\n").unwrap();
+    let agent = run(&home, &[], &["sh", "-c", script]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "one");
+    assert_eq!(agent.line(), "tx_000000000001");
+    connection.deliver("tx_000000000002", "two");
+    open_gate();
+    assert_eq!(connection.answer(), acked("tx_000000000001"));
+    assert_eq!(agent.line(), "done tx_000000000001");
+    assert_eq!(agent.line(), "tx_000000000002");
+    // The daemon gives it up, or loses the connection, and delivers it again: it joins the one at work.
+    drop(connection);
+    let mut connection = daemon.register(&agent, 2);
+    connection.deliver("tx_000000000002", "two");
+    open_gate();
+    assert_eq!(connection.answer(), acked("tx_000000000002"));
+    assert_eq!(agent.line(), "done tx_000000000002");
+    // Its answer was lost: it is given again.
+    connection.deliver("tx_000000000002", "two");
+    assert_eq!(connection.answer(), acked("tx_000000000002"));
+    drop(agent);
+
+    let agent = run(&home, &["--jobs", "2"], &["sh", "-c", script]);
+    let mut connection = daemon.register(&agent, 3);
+    connection.deliver("tx_000000000003", "three");
+    connection.deliver("tx_000000000004", "four");
+    let mut both = [agent.line(), agent.line()];
+    both.sort();
+    assert_eq!(both, ["tx_000000000003", "tx_000000000004"]);
+}
+
+#[test]
+fn a_message_that_comes_back_later_takes_those_behind_it_along() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.path("gate"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let agent = run(&home, &[], &["sh", "-c", "echo $TRANSIT_ID; read exit <gate; exit $exit"]);
+    let mut connection = daemon.register(&agent, 1);
+    let from =
+        |id: &str, from: &str| render(&Envelope { from: from.to_owned(), ..message(id, Kind::Dm, "x") });
+    for (id, sender) in [("tx_000000000001", "amy"), ("tx_000000000002", "amy"), ("tx_000000000003", "zoe")] {
+        connection.deliver(id, from(id, &format!("{sender}@titan")));
+    }
+    assert_eq!(agent.line(), "tx_000000000001");
+    connection.ping();
+    std::fs::write(home.path("gate"), "75\n").unwrap();
+    assert_eq!(connection.answer(), refused("tx_000000000001", "command_try_later", true));
+    assert_eq!(connection.answer(), refused("tx_000000000002", "behind_another", true), "it was not begun");
+    assert_eq!(agent.line(), "tx_000000000003", "another sender's is worked on");
+    std::fs::write(home.path("gate"), "1\n").unwrap();
+    assert_eq!(connection.answer(), refused("tx_000000000003", "command_refused", false));
+}
