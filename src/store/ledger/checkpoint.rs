@@ -15,10 +15,13 @@ use rusqlite::{Connection, DEFAULT_NAME};
 use super::StoreError;
 use super::connection::{self, Turnstile};
 
-/// Pages (4 KiB) by which the log grows between two passive checkpoints: 4 MiB.
+/// Pages (4 KiB) by which the log grows between two passive checkpoints: 16 MiB.
 const PASSIVE_PAGES: i32 = 4 * 1024;
 /// Pages at which the log is made to start anew: 64 MiB.
 const RESTART_PAGES: i32 = 16 * 1024;
+/// Before that, the log is moved until so few pages came meanwhile, 1 MiB, or so often; the writer waits for the rest.
+const LEFT_PAGES: i32 = 256;
+const PASSES: u32 = 6;
 /// How long the writer and the readers are asked to stay away for that.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 
@@ -124,10 +127,17 @@ impl Worker {
     fn checkpoint(&self) -> Result<(), StoreError> {
         let checkpoint = |mode| self.connection.wal_checkpoint_v2(DEFAULT_NAME, mode);
         let failed = |err| StoreError::sql(&self.path, err);
-        let (log, moved) = checkpoint(CheckpointMode::PASSIVE).map_err(failed)?;
-        self.shared.moved.store(moved, Ordering::Relaxed);
-        if log < RESTART_PAGES {
-            return Ok(());
+        let mut passes = 0;
+        loop {
+            let (log, moved) = checkpoint(CheckpointMode::PASSIVE).map_err(failed)?;
+            self.shared.moved.store(moved, Ordering::Relaxed);
+            if log < RESTART_PAGES {
+                return Ok(());
+            }
+            passes += 1;
+            if log - moved <= LEFT_PAGES || passes == PASSES {
+                break;
+            }
         }
         self.turnstile.pass(|| {
             self.connection.busy_timeout(RESTART_WAIT).map_err(failed)?;
