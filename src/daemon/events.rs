@@ -78,6 +78,11 @@ pub enum Verdict {
         /// What went wrong.
         why: String,
     },
+    /// Nothing was sent, because of how this process is set up; another one may get it out.
+    Misconfigured {
+        /// What is wrong.
+        why: String,
+    },
 }
 
 /// Where an attempt left an entry of the spool.
@@ -219,6 +224,7 @@ fn judge(answer: &Result<Answer, FetchError>, now: Wall) -> Verdict {
     let answer = match answer {
         Ok(answer) => answer,
         Err(FetchError::Url(why)) => return Verdict::Refused { kind: Refusal::Rule, why: why.clone() },
+        Err(FetchError::Config(why)) => return Verdict::Misconfigured { why: why.clone() },
         Err(err) => return Verdict::Later { wait: None, why: err.to_string() },
     };
     let refused = |kind| Verdict::Refused { kind, why: describe(answer) };
@@ -282,27 +288,27 @@ fn describe(answer: &Answer) -> String {
 /// Whatever the disk says. The entry is then still claimed.
 fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Result<Settled, StoreError> {
     let mut outbox = spool.outbox();
-    match verdict {
+    let (wait, why) = match verdict {
         Verdict::Done(outcome) => {
             outbox.sent(&entry.id, outcome.as_str(), now)?;
-            Ok(Settled::Sent(*outcome))
+            return Ok(Settled::Sent(*outcome));
         }
         Verdict::Refused { kind, why } => {
             outbox.dead(&entry.id, why, now)?;
-            Ok(Settled::Dead { kind: Some(*kind), why: why.clone() })
+            return Ok(Settled::Dead { kind: Some(*kind), why: why.clone() });
         }
-        Verdict::Later { why, .. } if entry.created_at + limits::EVENT_TTL <= now => {
-            let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
-            outbox.dead(&entry.id, &why, now)?;
-            Ok(Settled::Dead { kind: None, why })
-        }
-        Verdict::Later { wait, why } => {
-            let backoff = Backoff::EVENT.after(entry.attempts + 1);
-            let wait = wait.map_or(backoff, |wait| wait.max(SHORTEST_WAIT));
-            outbox.retry_later(&entry.id, Process::current(), wait, why, now)?;
-            Ok(Settled::Waiting { next: now + wait, why: why.clone() })
-        }
+        Verdict::Later { wait, why } => (*wait, why),
+        Verdict::Misconfigured { why } => (None, why),
+    };
+    if entry.created_at + limits::EVENT_TTL <= now {
+        let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
+        outbox.dead(&entry.id, &why, now)?;
+        return Ok(Settled::Dead { kind: None, why });
     }
+    let backoff = Backoff::EVENT.after(entry.attempts + 1);
+    let wait = wait.map_or(backoff, |wait| wait.max(SHORTEST_WAIT));
+    outbox.retry_later(&entry.id, Process::current(), wait, why, now)?;
+    Ok(Settled::Waiting { next: now + wait, why: why.clone() })
 }
 
 /// What a pass over the spool came to.

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::cli::output::{Exit, Failure};
 use crate::daemon::events::{Outcome, Refusal, Settled, Verdict};
-use crate::store::spool::outbox::{Entry, State};
+use crate::proto::control::{MessageState, MessageStatus};
+use crate::store::spool::outbox::{Entry, EntryKind, State};
 use crate::text;
 
 /// One outcome. The names are the stable ones of `--json`.
@@ -67,6 +68,27 @@ impl Report {
         }
     }
 
+    /// A message as far as it is known.
+    pub(super) fn of_message(status: &MessageStatus) -> Self {
+        let (outcome, state) = match status.state {
+            MessageState::Spooled => ("spooled", State::Pending),
+            MessageState::Committed => ("committed", State::Sent),
+            MessageState::Injected => ("injected", State::Sent),
+            MessageState::Dead => ("dead", State::Dead),
+        };
+        Self {
+            id: status.id.clone(),
+            kind: EntryKind::Message.as_str(),
+            dest: status.dest.clone(),
+            event_key: None,
+            outcome: outcome.to_owned(),
+            state: state.as_str(),
+            attempts: status.attempts,
+            next_attempt_at: status.next_attempt_at.clone(),
+            error: status.error.clone(),
+        }
+    }
+
     fn done(mut self, outcome: Outcome) -> Self {
         (self.outcome, self.state, self.attempts) = (outcome.as_str().to_owned(), State::Sent.as_str(), 1);
         self
@@ -81,10 +103,15 @@ impl Report {
     /// Writes it as one line.
     pub(super) fn write(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
         if json {
-            serde_json::to_writer(&mut *out, self)?;
-            return writeln!(out);
+            return writeln!(out, "{}", text::visible_json(&serde_json::to_string(self)?));
         }
-        write!(out, "{} {} {}", self.outcome, self.id, text::visible(&self.dest))?;
+        write!(
+            out,
+            "{} {} {}",
+            text::visible(&self.outcome),
+            text::visible(&self.id),
+            text::visible(&self.dest)
+        )?;
         if let Some(key) = &self.event_key {
             write!(out, " event_key={}", text::visible(key))?;
         }
@@ -135,6 +162,7 @@ impl Ended {
             Verdict::Done(outcome) => return Self::well(report.done(outcome)),
             Verdict::Refused { kind, why } => (exit_of(kind), why),
             Verdict::Later { why, .. } => (Exit::TryLater, why),
+            Verdict::Misconfigured { why } => (Exit::Config, why),
         };
         let failure = Failure::new(exit, format_args!("send to {}", report.dest), &why);
         Self { report: report.failed("failed", "none", &why), failure: Some(failure) }

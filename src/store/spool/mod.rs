@@ -6,6 +6,7 @@
 
 pub mod agents;
 pub mod inbox;
+pub mod local;
 pub mod outbox;
 
 use std::fs::{self, File};
