@@ -59,7 +59,7 @@ fn a_refusal_is_permanent_or_passing_by_its_status() {
 fn the_other_side_names_the_rule_and_the_wait() {
     let why = |verdict| match verdict {
         Verdict::Refused { why, .. } | Verdict::Later { why, .. } => why,
-        Verdict::Done(_) => panic!("done"),
+        other => panic!("{other:?}"),
     };
     let body = r#"{"error":"is missing","field":"content"}"#;
     assert_eq!(why(judged(answer(400, body))), "the answer was 400: content: is missing");
