@@ -221,9 +221,10 @@ fn explain(err: ureq::Error, url: &Url, proxy: Option<&Proxy>) -> FetchError {
     use std::io::ErrorKind;
     let host = || url.host_str().unwrap_or_default().to_owned();
     // With a proxy it is the proxy that is looked up and dialled.
-    let (dialled, by) = match proxy {
-        Some(proxy) => (format!("the proxy {proxy}"), format!(" to the proxy {proxy}")),
-        None => (host(), String::new()),
+    let dialled = match (proxy, url.port_or_known_default()) {
+        (Some(proxy), _) => format!("the proxy {proxy}"),
+        (None, Some(port)) => format!("{}:{port}", host()),
+        (None, None) => host(),
     };
     match err {
         ureq::Error::BadUri(why) => FetchError::Url(why),
@@ -234,14 +235,14 @@ fn explain(err: ureq::Error, url: &Url, proxy: Option<&Proxy>) -> FetchError {
         ureq::Error::Timeout(Timeout::Resolve) => {
             FetchError::Connect(format!("looking up {dialled} took too long"))
         }
-        ureq::Error::Timeout(Timeout::Connect) => FetchError::Connect(format!("it took too long{by}")),
+        ureq::Error::Timeout(Timeout::Connect) => FetchError::Connect(format!("{dialled}: it took too long")),
         ureq::Error::Timeout(_) => FetchError::NoAnswer("it took too long".to_owned()),
         ureq::Error::Tls(why) => FetchError::Connect(why.to_owned()),
         ureq::Error::Rustls(why) => FetchError::Connect(why.to_string()),
         ureq::Error::Io(err) => match err.kind() {
             ErrorKind::UnexpectedEof => FetchError::NoAnswer("the connection was closed".to_owned()),
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::NoAnswer(err.to_string()),
-            _ => FetchError::Connect(format!("{err}{by}")),
+            _ => FetchError::Connect(format!("{dialled}: {err}")),
         },
         other => FetchError::Garbage(other.to_string()),
     }

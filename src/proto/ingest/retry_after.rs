@@ -29,9 +29,14 @@ fn http_date(value: &str, now: Wall) -> Option<Timestamp> {
     if let Ok(at) = DateTimeParser::new().parse_timestamp(value) {
         return Some(at);
     }
-    let utc = |date: DateTime| Offset::UTC.to_timestamp(date).ok();
-    if let Ok(date) = DateTime::strptime("%a %b %e %H:%M:%S %Y", value) {
-        return utc(date);
+    // The last day of 9999 is a way to say never, and beyond what a timestamp holds.
+    let utc = |date: DateTime| {
+        Offset::UTC.to_timestamp(date).ok().or((date.year() == 9999).then_some(Timestamp::MAX))
+    };
+    for form in ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"] {
+        if let Ok(date) = DateTime::strptime(form, value) {
+            return utc(date);
+        }
     }
     // The name of the day says nothing: for a year of two digits it depends on the century.
     let (_, date) = value.split_once(", ")?;
@@ -76,6 +81,7 @@ mod tests {
             ("Mon Nov 14 08:49:37 1994", Some(3600)),
             ("120, 60", None),
             ("Sun, 06 Nov 1994 08:50:37 GMT, 5", None),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(3600)),
             ("", None),
             ("-1", None),
             ("1.5", None),
