@@ -4,5 +4,6 @@ mod deliveries;
 mod enrolment;
 mod sending;
 mod sessions;
+mod waiting;
 mod worker_link;
 mod world;
