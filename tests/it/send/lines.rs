@@ -1,7 +1,7 @@
 //! Many events, one a line.
 
 use super::{PROGRAM, Server, code, home, reports};
-use crate::support::text;
+use crate::support::{Background, text};
 
 #[test]
 fn lines_come_out_in_their_order() {
@@ -122,4 +122,31 @@ fn refusals_among_the_lines_are_counted_at_the_end() {
     assert_eq!((code(&output), reports(&output)[0]["outcome"].as_str()), (67, Some("failed")));
     let output = home.run(PROGRAM, options, b"");
     assert_eq!((code(&output), text(&output.stdout)), (0, ""), "no line is no event");
+}
+
+#[test]
+fn many_lines_take_no_more_memory_than_few() {
+    let (home, server) = (home(), Server::status("202 Accepted"));
+    let mut command = home.command(PROGRAM);
+    command.args([&server.url(), "--secret-file", "secret", "--conversation", "c", "--lines", "--no-spool"]);
+    let mut sender = Background::start(&mut command);
+    let line = format!("{{\"content\":\"{}\"}}\n", "x".repeat(10_000));
+    let mut peak_after = |count: usize| {
+        for _ in 0..count {
+            sender.write(&line);
+        }
+        for _ in 0..count {
+            assert!(sender.line().starts_with("queued "));
+            server.request();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", sender.pid())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let (few, many) = (peak_after(600), peak_after(3000));
+    assert!(
+        many < few + 8_000,
+        "{few} kB grew to {many} kB, and {} kB went through",
+        3000 * line.len() / 1000
+    );
 }
