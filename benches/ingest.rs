@@ -45,10 +45,11 @@ fn main() {
         ("adnanh/webhook", &foreign),
     ] {
         println!(
-            "{name}: {:.0} requests/s, p50 {:.2} ms, p99 {:.2} ms",
+            "{name}: {:.0} requests/s, p50 {:.2} ms, p99 {:.2} ms, {:.0} us CPU each",
             run.rate,
             run.p50_us / 1e3,
-            run.p99_us / 1e3
+            run.p99_us / 1e3,
+            run.cpu_us
         );
     }
     verdict("requests beside fsyncs", grouped.rate / fsyncs, 4.0);
@@ -61,6 +62,7 @@ struct Run {
     rate: f64,
     p50_us: f64,
     p99_us: f64,
+    cpu_us: f64,
 }
 
 fn ours(dir: &Path, name: &str, batch: usize, requests: usize) -> Run {
@@ -77,7 +79,9 @@ fn ours(dir: &Path, name: &str, batch: usize, requests: usize) -> Run {
             body,
         )
     };
-    load(server.address, "HTTP/1.1 202", requests, request)
+    let before = server.cpu();
+    let run = load(server.address, "HTTP/1.1 202", requests, request);
+    Run { cpu_us: micros(server.cpu() - before) / requests as f64, ..run }
 }
 
 fn adnanh(dir: &Path, webhook: &Path, requests: usize) -> Run {
@@ -89,7 +93,7 @@ fn adnanh(dir: &Path, webhook: &Path, requests: usize) -> Run {
     }]);
     fs::write(dir.join("hooks.json"), hooks.to_string()).expect("a hooks file");
     let port_text = port.to_string();
-    let _server = Running::start(
+    let server = Running::start(
         Command::new(webhook)
             .args(["-ip", "127.0.0.1", "-port", &port_text, "-hooks"])
             .arg(dir.join("hooks.json")),
@@ -99,7 +103,8 @@ fn adnanh(dir: &Path, webhook: &Path, requests: usize) -> Run {
         let signature = mac(b"", &body);
         head("/hooks/bench", &format!("X-Signature: sha256={signature}\r\n"), body)
     };
-    load(SocketAddr::from(([127, 0, 0, 1], port)), "HTTP/1.1 200", requests, request)
+    let run = load(SocketAddr::from(([127, 0, 0, 1], port)), "HTTP/1.1 200", requests, request);
+    Run { cpu_us: micros(server.cpu()) / requests as f64, ..run }
 }
 
 fn body(n: usize) -> Vec<u8> {
@@ -142,7 +147,7 @@ fn load(to: SocketAddr, expected: &'static str, requests: usize, request: impl F
     });
     let rate = requests as f64 / start.elapsed().as_secs_f64();
     let mut at = |percent| micros(percentile(&mut times, percent));
-    Run { rate, p50_us: at(50), p99_us: at(99) }
+    Run { rate, p50_us: at(50), p99_us: at(99), cpu_us: 0.0 }
 }
 
 async fn client(to: SocketAddr, expected: &'static str, share: Vec<Vec<u8>>) -> Vec<Duration> {

@@ -3,6 +3,7 @@
 //! An id is an idempotency key, never a secret. Generating one reads the system's random source; the protocols
 //! take ids as they come and only check their form.
 
+use std::cell::RefCell;
 use std::fmt;
 
 /// What an id names. The prefix is part of the id's text.
@@ -58,7 +59,10 @@ impl IdKind {
 
     /// The id that these six bytes make.
     pub fn from_bytes(self, bytes: [u8; 6]) -> String {
-        format!("{}{}", self.prefix(), hex::encode(bytes))
+        let mut hex = [0; 12];
+        hex::encode_to_slice(bytes, &mut hex).expect("12 digits hold six bytes");
+        let hex = std::str::from_utf8(&hex).expect("hexadecimal digits are ASCII");
+        [self.prefix(), hex].concat()
     }
 
     /// A fresh id from the system's random source.
@@ -66,9 +70,7 @@ impl IdKind {
     /// # Panics
     /// When the system has no random source; nothing can be promised without one.
     pub fn fresh(self) -> String {
-        let mut bytes = [0; 6];
-        fill_random(&mut bytes);
-        self.from_bytes(bytes)
+        self.from_bytes(random_six())
     }
 }
 
@@ -76,6 +78,21 @@ impl fmt::Display for IdKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.prefix())
     }
+}
+
+/// Six bytes of the system's random source, which is asked for many at a time: a Worker makes two ids an event.
+fn random_six() -> [u8; 6] {
+    thread_local! {
+        static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
+    }
+    DRAWN.with_borrow_mut(|(bytes, used)| {
+        if *used == bytes.len() {
+            fill_random(bytes);
+            *used = 0;
+        }
+        *used += 6;
+        std::array::from_fn(|at| bytes[*used - 6 + at])
+    })
 }
 
 /// Fills `bytes` from the system's random source.

@@ -50,6 +50,14 @@ impl Running {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
         Self(command.spawn().unwrap_or_else(|err| panic!("{command:?} does not start: {err}")))
     }
+
+    /// CPU time that it has used so far.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a running child");
+        let fields = stat.rsplit(')').next().expect("the fields behind the name").split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum();
+        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
 }
 
 impl Drop for Running {

@@ -23,7 +23,14 @@ const ENDLESS: u32 = 10_000_000;
 /// A Worker that serves until it is let go of.
 pub struct Server {
     pub address: SocketAddr,
-    _process: Running,
+    process: Running,
+}
+
+impl Server {
+    /// CPU time that it has used so far.
+    pub fn cpu(&self) -> Duration {
+        self.process.cpu()
+    }
 }
 
 /// What this process is to serve, when it was started as the server of a bench.
@@ -56,7 +63,7 @@ pub fn start(dir: &Path, group: usize, prepare: impl FnOnce(&Db)) -> Server {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some(address) = fs::read_to_string(dir.join("ready")).ok().and_then(|text| text.parse().ok()) {
-            return Server { address, _process: process };
+            return Server { address, process };
         }
         assert!(Instant::now() < deadline, "the Worker does not become ready");
         std::thread::yield_now();

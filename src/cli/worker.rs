@@ -175,14 +175,14 @@ impl Session {
         Ok(Self { db, json: place.json, now: SystemClock::new().wall() })
     }
 
-    fn read<T>(&self, what: &str, look: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, Failure> {
+    fn read<T>(&self, what: &str, look: impl Fn(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, Failure> {
         self.db.read(look).map_err(|err| Failure::store(what, &err))
     }
 
     fn write<T: Send + 'static>(
         &self,
         what: &str,
-        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Failure> {
         self.db.write(change).map_err(|err| Failure::store(what, &err))
     }

@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use super::Limits;
 use super::callback::Callbacks;
 use super::links::Links;
+use super::sources::Sources;
 use super::{enroll, ingest, link};
 use crate::clock::{Bucket, Clock, Mono, SystemClock, Wall};
 use crate::limits::BODY_WAIT;
@@ -40,8 +41,10 @@ pub(super) struct Shared {
     pub(super) links: Links,
     /// Where a reply is posted from.
     pub(super) callbacks: Callbacks,
+    /// The sources that were asked for lately.
+    pub(super) sources: Sources,
     /// The buckets of sources, by integration id.
-    pub(super) sources: Buckets<String>,
+    pub(super) source_rates: Buckets<String>,
     /// The buckets of senders, by host id and name.
     pub(super) senders: Buckets<(String, String)>,
     /// What a peer may do.
@@ -59,7 +62,8 @@ impl Shared {
             clock: SystemClock::new(),
             links: Links::default(),
             callbacks: Callbacks::default(),
-            sources: Buckets::default(),
+            sources: Sources::default(),
+            source_rates: Buckets::default(),
             senders: Buckets::default(),
             stopping,
         }
@@ -76,7 +80,7 @@ impl Shared {
     /// Changes the ledger and waits for the commit, without blocking the thread.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
         self.db.submit(change, move |outcome| {

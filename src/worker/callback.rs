@@ -132,9 +132,9 @@ impl Posting {
 fn attempt(app: &App, client: &Client, source: &SourceRow, reply: &DueReply, key: &Key) {
     let outcome = post(app, client, source, reply);
     let (now, told, row) = (app.wall(), outcome.clone(), reply.clone());
-    let recorded = app.db.write(move |tx| match told {
+    let recorded = app.db.write(move |tx| match &told {
         Ok(()) => replies::posted(tx, &row, now),
-        Err(error) => replies::failed(tx, &row, &error, now).map(drop),
+        Err(error) => replies::failed(tx, &row, error, now).map(drop),
     });
     let (source, delivery_id) = (source.name.as_str(), &reply.delivery_id);
     match &outcome {

@@ -258,7 +258,7 @@ impl Dispatch {
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.app.db.submit_lazily(
             move |tx| {
-                for Sent { seq, is_message, is_repeated, again_after } in sent {
+                for &Sent { seq, is_message, is_repeated, again_after } in &sent {
                     let again_at = now + again_after;
                     match is_message {
                         true => messages::attempted(tx, &owner.org_id, seq, again_at, now)?,

@@ -12,24 +12,26 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::app::{App, Shared, error, failed, read_body, unauthorized};
+use super::sources::{Known, Named};
 use crate::addr::{Addr, AgentAddr, Source};
+use crate::clock::Wall;
 use crate::limits::INGEST_BYTES;
 use crate::proto::ingest::{
-    Event, RuleError, SCHEMA, SIGNATURE_HEADER, SignedHeaders, Signer, TIMESTAMP_HEADER, check_headers,
-    parse_event, reply_url_allowed,
+    Event, RuleError, SCHEMA, SIGNATURE_HEADER, SignedHeaders, TIMESTAMP_HEADER, check_headers, parse_event,
+    reply_url_allowed,
 };
 use crate::store::StoreError;
 use crate::store::ledger::Refusal;
 use crate::store::ledger::events::{self, Accepted, AcceptedKind};
 use crate::store::ledger::messages::Queue;
-use crate::store::ledger::sources::{self, SourceRow};
+use crate::store::ledger::sources::SourceRow;
 
 /// `GET /ingest/{source}/health`: unsigned, the same for a source of any organisation.
 pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
     let name = uri.path().strip_prefix("/ingest/").and_then(|rest| rest.strip_suffix("/health"));
     match candidates(&app, name) {
-        Ok(found) if found.is_empty() => not_found(),
-        Ok(_) => Json(json!({ "ok": true, "schema": SCHEMA })).into_response(),
+        Ok(None) => not_found(),
+        Ok(Some(_)) => Json(json!({ "ok": true, "schema": SCHEMA })).into_response(),
         Err(err) => failed("reading sources", &err),
     }
 }
@@ -44,41 +46,40 @@ pub(super) async fn receive(State(app): State<App>, request: Request) -> Respons
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
     let store = |err| failed("taking an event", &err);
     let (head, body) = request.into_parts();
-    let sources = candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?;
-    if sources.is_empty() {
-        return Err(not_found());
-    }
+    let sources =
+        candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;
     if body.size_hint().lower() > INGEST_BYTES as u64 {
         return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
     }
     let body = read_body(body, INGEST_BYTES).await?;
     let now = app.wall();
     let headers = signed_headers(&head.headers, now.unix_seconds());
-    let (source, secret_no) =
-        sender(app, sources, headers.as_ref(), &body).map_err(store)?.ok_or_else(unauthorized)?;
+    let (at, secret_no) =
+        sender(&sources, headers.as_ref(), &body, now).map_err(store)?.ok_or_else(unauthorized)?;
+    let source = &sources[at].row;
     let event = parse_event(&body).map_err(|err| broken(&err))?;
-    check_reply_url(&source, &event).map_err(|err| broken(&err))?;
+    check_reply_url(source, &event).map_err(|err| broken(&err))?;
 
     let digest = events::digest(&event);
-    if let Err(wait) = app.sources.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
+    if let Err(wait) =
+        app.source_rates.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
     {
-        let before = app.db.read(|tx| events::find(tx, &source, &event.event_key, &digest)).map_err(store)?;
-        return before.map(|before| answer(&source, &before)).ok_or_else(|| too_many(wait));
+        let before = app.db.read(|tx| events::find(tx, source, &event.event_key, &digest)).map_err(store)?;
+        return before.map(|before| answer(source, &before)).ok_or_else(|| too_many(wait));
     }
-    let accepted = store_event(app, source.clone(), event, digest, secret_no).await.map_err(store)?;
+    let accepted = store_event(app, sources.clone(), at, event, digest, secret_no).await.map_err(store)?;
     if accepted.kind != AcceptedKind::New {
         // A duplicate costs no rate.
-        app.sources.give_back(&source.integration_id);
+        app.source_rates.give_back(&source.integration_id);
     }
-    Ok(answer(&source, &accepted))
+    Ok(answer(source, &accepted))
 }
 
 /// The sources of this name that take events. A name that is none, as it is written, has none.
-fn candidates(app: &Shared, name: Option<&str>) -> Result<Vec<SourceRow>, StoreError> {
-    match name.and_then(|name| name.parse::<Source>().ok()) {
-        Some(name) => app.db.read(|tx| sources::active_by_name(tx, name.as_str())),
-        None => Ok(Vec::new()),
-    }
+fn candidates(app: &Shared, name: Option<&str>) -> Result<Option<Named>, StoreError> {
+    let Some(name) = name.and_then(|name| name.parse::<Source>().ok()) else { return Ok(None) };
+    let named = app.sources.named(&app.db, &app.key, &name, (app.mono(), app.wall()))?;
+    Ok((!named.is_empty()).then_some(named))
 }
 
 /// The signed headers, if each came exactly once, in its form, and in time.
@@ -90,36 +91,25 @@ fn signed_headers(headers: &HeaderMap, now_s: i64) -> Option<SignedHeaders> {
     check_headers(once(TIMESTAMP_HEADER), once(SIGNATURE_HEADER), now_s).ok()
 }
 
-/// The one source whose secret, current or old, made the signature, and the number of that secret. Every secret
-/// is tried, also when the headers are no good, so that nothing tells which check failed.
+/// The one source whose secret, current or old, made the signature, by its place, and the number of that secret. Every
+/// secret is tried, also when the headers are no good, so that nothing tells which check failed.
 fn sender(
-    app: &Shared,
-    sources: Vec<SourceRow>,
+    sources: &[Known],
     headers: Option<&SignedHeaders>,
     body: &[u8],
-) -> Result<Option<(SourceRow, i64)>, StoreError> {
+    now: Wall,
+) -> Result<Option<(usize, i64)>, StoreError> {
     let (timestamp, signature) = headers.map_or(("0", ""), |h| (h.timestamp(), h.signature()));
-    let now = app.wall();
     let (mut matched, mut unreadable) = (Vec::new(), None);
-    for source in sources {
-        let secrets = match source.secrets(&app.key, now) {
-            Ok(secrets) => secrets,
-            Err(err) => {
-                unreadable = Some(err);
-                continue;
-            }
-        };
-        let mut number = None;
-        for secret in secrets {
-            if Signer::new(&secret.secret).verify(timestamp, body, signature) {
-                number = Some(secret.number);
-            }
+    for (at, source) in sources.iter().enumerate() {
+        match source.verify(timestamp, body, signature, now) {
+            Ok(number) => matched.extend(number.map(|number| (at, number))),
+            Err(err) => unreadable = Some(err),
         }
-        matched.extend(number.map(|number| (source, number)));
     }
-    match (matched.len(), unreadable) {
-        (1, _) => Ok(matched.pop()),
-        (0, Some(err)) => Err(err),
+    match (matched.as_slice(), unreadable) {
+        (&[found], _) => Ok(Some(found)),
+        ([], Some(err)) => Err(err),
         _ => Ok(None),
     }
 }
@@ -134,11 +124,13 @@ fn check_reply_url(source: &SourceRow, event: &Event) -> Result<(), RuleError> {
 /// Stores the event; the agent's link hears of it as soon as it is committed.
 async fn store_event(
     app: &App,
-    source: SourceRow,
+    sources: Named,
+    at: usize,
     event: Event,
     digest: String,
     secret_no: i64,
 ) -> Result<Accepted, StoreError> {
+    let source = &sources[at].row;
     let target = match source.target_addr.clone() {
         Addr::Agent(target) => target,
         Addr::Room(room) => return Err(Refusal::NoRoom { room: room.to_string() }.into()),
@@ -147,7 +139,7 @@ async fn store_event(
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
-        move |tx| events::accept(tx, &source, &event, &digest, secret_no, &target, now),
+        move |tx| events::accept(tx, &sources[at].row, &event, &digest, secret_no, &target, now),
         move |outcome| {
             if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
                 hints.links.wake(&queue);

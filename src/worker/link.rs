@@ -370,7 +370,7 @@ impl Link {
     fn change<T: Send + 'static>(
         &self,
         doing: &'static str,
-        change: impl FnOnce(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         note: impl FnOnce(&App, T) -> Option<Note> + Send + 'static,
     ) {
         self.app.db.submit(change, self.noting(doing, note));
@@ -380,7 +380,7 @@ impl Link {
     fn change_lazily<T: Send + 'static>(
         &self,
         doing: &'static str,
-        change: impl FnOnce(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&crate::store::ledger::Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         note: impl FnOnce(&App, T) -> Option<Note> + Send + 'static,
     ) {
         self.app.db.submit_lazily(change, self.noting(doing, note));

@@ -17,6 +17,7 @@ mod links;
 mod receiver;
 mod route;
 mod rpc;
+mod sources;
 mod sweep;
 
 use std::future::Future;
@@ -31,7 +32,8 @@ use tokio::sync::watch;
 use crate::limits;
 use crate::net::service::Shutdown;
 use crate::store::StoreError;
-use crate::store::ledger::{self, Db, ServeLock, directory, sources};
+use crate::store::ledger::sources::check_key;
+use crate::store::ledger::{self, Db, ServeLock, directory};
 use crate::store::seal::MasterKey;
 use app::{App, Shared};
 pub use receiver::{ReceivedReply, receive};
@@ -126,7 +128,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
     let (listener, listen) = listen_on(config.listen)?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
     let url = url.trim_end_matches('/').to_owned();
-    db.read(|tx| sources::check_key(tx, &config.master_key))?;
+    db.read(|tx| check_key(tx, &config.master_key))?;
     let told = url.clone();
     db.write(move |tx| directory::set_public_url(tx, &told))?;
     let ready_now = || ready(&Ready { listen, url });

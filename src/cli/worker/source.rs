@@ -232,7 +232,7 @@ fn update(session: &Session, args: Update) -> Result<Exit, Failure> {
     };
     let (org, now) = (session.org(&args.one.org)?.id, session.now);
     let (url, _) = session.url(&args.url)?;
-    let row = session.write(WHAT, move |tx| sources::update(tx, &org, &name, change, now))?;
+    let row = session.write(WHAT, move |tx| sources::update(tx, &org, &name, &change, now))?;
     session.print([(json!({ "source": record(&row, &url) }), line(&row))])
 }
 

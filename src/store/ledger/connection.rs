@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 
+use crate::id::fill_random;
 use crate::store::{StoreError, files};
 
 /// Statements that a connection keeps prepared; the ledger has fewer than this.
@@ -42,6 +43,10 @@ pub(super) fn open_lock(path: &Path) -> Result<File, StoreError> {
 
 /// Makes the processes that write take turns. SQLite lets whoever tries in the right moment have the file, so a
 /// busy server would keep an operator's command waiting; whoever stands in the turnstile is next.
+///
+/// Its file also says which state the directory (organisations, hosts, sources) is in, as a number that never comes
+/// again: what a Worker remembers of the directory is good as long as the number stands, and asking costs far less
+/// than a look into a database that changes all the time.
 pub(super) struct Turnstile {
     file: File,
     path: PathBuf,
@@ -51,6 +56,24 @@ impl Turnstile {
     pub(super) fn open(database: &Path) -> Result<Self, StoreError> {
         let path = beside(database, ".turn");
         Ok(Self { file: open_lock(&path)?, path })
+    }
+
+    /// The number of the directory's state; `None` when it cannot be read, and then nothing may be remembered.
+    pub(super) fn directory_state(&self) -> Option<u64> {
+        let mut number = [0; 8];
+        // A file that is shorter was never written to, which is a state as well.
+        self.file.read_at(&mut number, 0).ok()?;
+        Some(u64::from_le_bytes(number))
+    }
+
+    /// The directory is another one now.
+    pub(super) fn directory_changed(&self) {
+        let mut number = [0; 8];
+        fill_random(&mut number);
+        if let Err(err) = self.file.write_all_at(&number, 0) {
+            // What is remembered grows too old by itself.
+            tracing::warn!(error = %err, path = %self.path.display(), "cannot tell that the directory changed");
+        }
     }
 
     /// Does `step` when it is this one's turn.

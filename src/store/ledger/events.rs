@@ -48,8 +48,7 @@ pub fn find(
     digest: &str,
 ) -> Result<Option<Accepted>, StoreError> {
     tx.one(
-        "SELECT e.id, d.id, e.digest FROM event e JOIN delivery d ON d.org_id = e.org_id AND d.event_seq = e.seq
-         WHERE e.org_id = ?1 AND e.integration_id = ?2 AND e.event_key = ?3",
+        "SELECT id, delivery_id, digest FROM event WHERE org_id = ?1 AND integration_id = ?2 AND event_key = ?3",
         values![&source.org_id, &source.integration_id, event_key],
         |row| {
             let same = row.get::<String>(2)? == digest;
@@ -75,13 +74,14 @@ pub fn accept(
 ) -> Result<Accepted, StoreError> {
     let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh());
     let meta = serde_json::to_string(&event.meta).expect("meta holds only strings");
-    let stored = tx.one(
-        "INSERT INTO event (id, org_id, integration_id, event_key, conversation_id, user_name, trigger_name,
-                            content, reply_url, meta, digest, secret_no, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT (integration_id, event_key) DO NOTHING RETURNING seq",
+    let stored = tx.insert(
+        "INSERT INTO event (id, delivery_id, org_id, integration_id, event_key, conversation_id, user_name,
+                            trigger_name, content, reply_url, meta, digest, secret_no, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+         ON CONFLICT (integration_id, event_key) DO NOTHING",
         values![
             &event_id,
+            &delivery_id,
             &source.org_id,
             &source.integration_id,
             &event.event_key,
@@ -95,7 +95,6 @@ pub fn accept(
             secret_no,
             now,
         ],
-        |row| row.get::<i64>(0),
     )?;
     let Some(event_seq) = stored else {
         let before = find(tx, source, &event.event_key, digest)?;

@@ -176,7 +176,7 @@ mod tests {
     const LATER: Wall = Wall(1_000_500);
 
     /// A source, and the ids of `count` deliveries of its events.
-    fn with_deliveries(count: usize, test: impl FnOnce(&Tx<'_>, &OrgRow, Vec<String>) + Send + 'static) {
+    fn with_deliveries(count: usize, test: impl Fn(&Tx<'_>, &OrgRow, Vec<String>) + Send + 'static) {
         with_org(move |tx, org| {
             let source = sources::NewSource {
                 name: "ci".parse().unwrap(),

@@ -2,7 +2,7 @@
 //!
 //! [`Db`] is how the rest of the Worker sees it: `read` a closure on the calling thread, `write` or `submit` a
 //! closure to the one writer thread. Writes are grouped: all that wait are one transaction with one sync of the
-//! disk, each in its own savepoint, and each is answered only after the commit that makes it true. The functions
+//! disk, one that fails is undone alone, and each is answered only after the commit that makes it true. The functions
 //! of the other modules here take a [`Tx`], so that a caller decides what is one transaction.
 //!
 //! The SQL keeps to what PostgreSQL takes as well: numbered parameters, integers for times and flags,
@@ -25,6 +25,7 @@ pub mod sources;
 mod value;
 mod writer;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -34,6 +35,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::StoreError;
 use checkpoint::Checkpointer;
+use connection::Turnstile;
 pub use migrations::SCHEMA;
 pub use refusal::Refusal;
 pub use serve_lock::ServeLock;
@@ -56,6 +58,7 @@ struct Inner {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     readers: Mutex<Vec<Connection>>,
+    turnstile: Arc<Turnstile>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
 }
@@ -89,7 +92,7 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
-        let turnstile = connection::Turnstile::open(path)?;
+        let turnstile = Arc::new(Turnstile::open(path)?);
         let writer = turnstile.pass(|| {
             let mut writer = connection::open(path)?;
             migrations::run(&mut writer, path)?;
@@ -98,14 +101,20 @@ impl Db {
         let checkpointer = Checkpointer::start(path)?;
         let queue = Arc::new(Queue::default());
         let counters = Arc::new(Counters::default());
-        let writer =
-            writer::Writer::new((writer, path), group, turnstile, checkpointer.watch(), counters.clone())?;
+        let writer = writer::Writer::new(
+            (writer, path),
+            group,
+            turnstile.clone(),
+            checkpointer.watch(),
+            counters.clone(),
+        )?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue,
             counters,
             readers: Mutex::default(),
+            turnstile,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
         })))
@@ -127,7 +136,7 @@ impl Db {
             Some(connection) => connection,
             None => connection::open_reader(path)?,
         };
-        let tx = Tx { connection: &connection, path };
+        let tx = Tx { connection: &connection, path, directory: &Cell::default() };
         tx.execute("BEGIN", &[])?;
         let seen = look(&tx);
         // A connection that cannot end its transaction is not used again.
@@ -144,14 +153,14 @@ impl Db {
         self.0.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `change` in the writer and waits until it is committed. Must not be called from a `done` of
-    /// [`submit`](Self::submit), which runs in the writer itself.
+    /// Runs `change` in the writer and waits until it is committed. It may run twice, of which only the last time
+    /// counts. Must not be called from a `done` of [`submit`](Self::submit), which runs in the writer itself.
     ///
     /// # Errors
     /// What `change` fails with (nothing of it is kept then), and a commit that failed.
     pub fn write<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (tell, told) = mpsc::sync_channel(1);
         self.submit(change, move |outcome| {
@@ -165,7 +174,7 @@ impl Db {
     /// the failure; it must be quick and must not wait for the ledger.
     pub fn submit<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
     ) {
         self.0.queue.push(Task::boxed(change, done), true);
@@ -175,10 +184,16 @@ impl Db {
     /// the next change that is waited for.
     pub fn submit_lazily<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
         done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
     ) {
         self.0.queue.push(Task::boxed(change, done), false);
+    }
+
+    /// The number of the state that organisations, hosts and sources are in. It is another one before anybody is told
+    /// that they were changed, by this process or another. `None` when it cannot be told.
+    pub fn directory_state(&self) -> Option<u64> {
+        self.0.turnstile.directory_state()
     }
 
     /// What the writer has done so far.
@@ -207,6 +222,8 @@ impl Drop for Inner {
 pub struct Tx<'a> {
     connection: &'a Connection,
     path: &'a Path,
+    /// Whether the directory was changed.
+    directory: &'a Cell<bool>,
 }
 
 impl Tx<'_> {
@@ -217,6 +234,22 @@ impl Tx<'_> {
     pub fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, StoreError> {
         let run = || self.connection.prepare_cached(sql)?.execute(params_from_iter(values));
         run().map_err(|err| StoreError::sql(self.path, err))
+    }
+
+    /// What a Worker remembers of the directory is not true any more once this is committed. Whoever changes what may
+    /// be remembered says so.
+    pub(super) fn directory_changed(&self) {
+        self.directory.set(true);
+    }
+
+    /// Inserts one row into a table whose key is `seq` and answers the row's; `None` when `ON CONFLICT` kept it out.
+    /// Dearer for an engine than this is `RETURNING`, which makes a table of its answer first.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn insert(&self, sql: &str, values: &[Value<'_>]) -> Result<Option<i64>, StoreError> {
+        let inserted = self.execute(sql, values)? == 1;
+        Ok(inserted.then(|| self.connection.last_insert_rowid()))
     }
 
     /// The first row of a query (or of a change with `RETURNING`), if there is one.

@@ -51,6 +51,8 @@ pub struct NumberedSecret {
     pub number: i64,
     /// The secret.
     pub secret: Secret,
+    /// Until when it is good, if a rotation has replaced it.
+    pub valid_until: Option<Wall>,
 }
 
 /// What a new source is made of.
@@ -127,12 +129,12 @@ impl SourceRow {
     /// [`StoreError::Sealed`] when the master key is another one.
     pub fn secrets(&self, key: &MasterKey, now: Wall) -> Result<Vec<NumberedSecret>, StoreError> {
         let current = self.open(key, &self.secret)?;
-        let mut secrets = vec![NumberedSecret { number: self.secret_no, secret: current }];
+        let mut secrets = vec![NumberedSecret { number: self.secret_no, secret: current, valid_until: None }];
         if let (Some(sealed), Some(until)) = (&self.old_secret, self.old_valid_until)
             && now < until
         {
-            let secret = self.open(key, sealed)?;
-            secrets.push(NumberedSecret { number: self.secret_no - 1, secret });
+            let (number, secret) = (self.secret_no - 1, self.open(key, sealed)?);
+            secrets.push(NumberedSecret { number, secret, valid_until: Some(until) });
         }
         Ok(secrets)
     }
@@ -216,6 +218,7 @@ pub fn create(
         new.instructions.as_deref(),
         now,
     ];
+    tx.directory_changed();
     let made = tx.one(&sql, values, SourceRow::read)?;
     Ok(made.ok_or_else(|| Refusal::SourceExists { name: name.to_owned() })?)
 }
@@ -284,14 +287,14 @@ pub fn update(
     tx: &Tx<'_>,
     org_id: &str,
     name: &Source,
-    change: SourceChange,
+    change: &SourceChange,
     now: Wall,
 ) -> Result<SourceRow, StoreError> {
     let old = found(get(tx, org_id, name.as_str())?, name)?;
     change.target_addr.as_ref().map_or(Ok(()), check_target)?;
-    let reply_url = change.reply_url.unwrap_or(old.reply_url);
-    let prefixes = change.prefixes.unwrap_or(old.prefixes);
-    check_reply_url(reply_url.as_deref(), &prefixes)?;
+    let reply_url = change.reply_url.as_ref().unwrap_or(&old.reply_url).as_deref();
+    let prefixes = change.prefixes.as_ref().unwrap_or(&old.prefixes);
+    check_reply_url(reply_url, prefixes)?;
     let sql = format!(
         "UPDATE source SET target_addr = ?3, reply_url = ?4, prefixes = ?5, rate = ?6, burst = ?7,
                            instructions = ?8, updated_at = ?9
@@ -301,14 +304,15 @@ pub fn update(
     let values = values![
         org_id,
         name.as_str(),
-        change.target_addr.unwrap_or(old.target_addr).to_string(),
+        change.target_addr.as_ref().unwrap_or(&old.target_addr).to_string(),
         reply_url,
-        joined(&prefixes),
+        joined(prefixes),
         change.rate.unwrap_or(old.rate),
         change.burst.unwrap_or(old.burst),
-        change.instructions.unwrap_or(old.instructions),
+        change.instructions.as_ref().unwrap_or(&old.instructions).as_deref(),
         now,
     ];
+    tx.directory_changed();
     found(tx.one(&sql, values, SourceRow::read)?, name)
 }
 
@@ -332,6 +336,7 @@ pub fn rotate(
          WHERE org_id = ?1 AND name = ?2 RETURNING {}",
         SourceRow::COLUMNS
     );
+    tx.directory_changed();
     let row = tx.one(&sql, values![org_id, name.as_str(), sealed, now + overlap, now], SourceRow::read)?;
     found(row, name)
 }
@@ -351,6 +356,7 @@ pub fn set_paused(
         "UPDATE source SET paused = ?3, updated_at = ?4 WHERE org_id = ?1 AND name = ?2 RETURNING {}",
         SourceRow::COLUMNS
     );
+    tx.directory_changed();
     found(tx.one(&sql, values![org_id, name.as_str(), paused, now], SourceRow::read)?, name)
 }
 
@@ -360,6 +366,7 @@ pub fn set_paused(
 /// [`Refusal::NotFound`] when there is no such source.
 pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Source) -> Result<SourceRow, StoreError> {
     let sql = format!("DELETE FROM source WHERE org_id = ?1 AND name = ?2 RETURNING {}", SourceRow::COLUMNS);
+    tx.directory_changed();
     found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)
 }
 

@@ -6,7 +6,7 @@ use super::directory::OrgRow;
 use super::*;
 
 /// Runs `test` in the writer of a fresh ledger, with its one organisation.
-pub(super) fn with_org(test: impl FnOnce(&Tx<'_>, &OrgRow) + Send + 'static) {
+pub(super) fn with_org(test: impl Fn(&Tx<'_>, &OrgRow) + Send + 'static) {
     let (_dir, db) = open();
     let change = move |tx: &Tx<'_>| {
         test(tx, &directory::org(tx, "default")?.unwrap());
@@ -96,6 +96,33 @@ fn a_change_that_fails_or_panics_is_undone_alone() {
     assert_eq!(told[2], ("panics", Err("a change to the ledger panicked: on purpose".into())));
     assert_eq!(told[3], ("last", Ok(())));
     assert_eq!(slugs(&db), ["default", "first", "last"]);
+}
+
+#[test]
+fn a_change_is_made_again_only_beside_one_that_has_to_be_undone() {
+    let (_dir, db) = open();
+    let release = hold(&db);
+    let (tell, told) = mpsc::channel();
+    let (again, runs) = (tell.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = runs.clone();
+    let change = move |tx: &Tx<'_>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        add(tx, "kept")
+    };
+    db.submit(change.clone(), move |outcome| tell.send(outcome.is_ok()).unwrap());
+    db.submit(|_| Err::<(), _>(StoreError::Closed), move |outcome| again.send(outcome.is_ok()).unwrap());
+    release.send(()).unwrap();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [true, false]);
+    assert_eq!(runs.load(Ordering::Relaxed), 1, "a failure that has changed nothing needs no undoing");
+
+    let release = hold(&db);
+    db.submit(change, |outcome| assert_eq!(code(outcome), "org_exists"));
+    db.submit(|tx| add(tx, "undone").and_then(|()| Err::<(), _>(StoreError::Closed)), drop);
+    db.submit(|tx| add(tx, "other"), |outcome| outcome.unwrap());
+    release.send(()).unwrap();
+    db.write(|_| Ok(())).unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 3, "once, and again in a savepoint");
+    assert_eq!(slugs(&db), ["default", "kept", "other"]);
 }
 
 #[test]

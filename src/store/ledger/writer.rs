@@ -1,10 +1,16 @@
 //! The one thread that changes the ledger: group commit.
 //!
-//! It takes every waiting change into one transaction, each in its own savepoint, commits once, and only then
-//! answers them all. A change that fails or panics is undone alone; a commit that fails is told to every change
-//! that was in it, and nothing is promised.
+//! It takes every waiting change into one transaction, commits once, and only then answers them all. A change that
+//! fails or panics is undone alone; a commit that fails is told to every change that was in it, and nothing is
+//! promised.
+//!
+//! A savepoint a change would pay for that failure every time: the engine keeps a copy of each page that is touched.
+//! Failures half way are rare, so a group first runs without. When one of its changes fails after it has changed
+//! something, all is undone and the group runs once more, each change in its own savepoint. That is why a change may
+//! run twice, and takes nothing out of what it captures.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -86,7 +92,7 @@ impl Queue {
 
 /// A change and whom to tell, with their types hidden.
 pub(super) trait Job: Send {
-    /// Makes the change, in a savepoint that the caller opened. Answers whether it is to be kept.
+    /// Makes the change. Answers whether it is to be kept; one that is not has to be undone.
     fn run(&mut self, tx: &Tx<'_>) -> bool;
     /// Tells the outcome: its own failure, else `broken`, else what the change answered.
     fn answer(self: Box<Self>, broken: Option<StoreError>);
@@ -94,7 +100,7 @@ pub(super) trait Job: Send {
 
 /// One change that waits, was made, and is answered.
 pub(super) struct Task<T, C, D> {
-    change: Option<C>,
+    change: C,
     outcome: Option<Result<T, StoreError>>,
     done: D,
 }
@@ -102,23 +108,22 @@ pub(super) struct Task<T, C, D> {
 impl<T, C, D> Task<T, C, D>
 where
     T: Send + 'static,
-    C: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    C: Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     D: FnOnce(Result<T, StoreError>) + Send + 'static,
 {
     pub(super) fn boxed(change: C, done: D) -> Box<dyn Job> {
-        Box::new(Self { change: Some(change), outcome: None, done })
+        Box::new(Self { change, outcome: None, done })
     }
 }
 
 impl<T, C, D> Job for Task<T, C, D>
 where
     T: Send,
-    C: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send,
+    C: Fn(&Tx<'_>) -> Result<T, StoreError> + Send,
     D: FnOnce(Result<T, StoreError>) + Send,
 {
     fn run(&mut self, tx: &Tx<'_>) -> bool {
-        let Some(change) = self.change.take() else { return false };
-        let outcome = catch_unwind(AssertUnwindSafe(|| change(tx)))
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.change)(tx)))
             .unwrap_or_else(|payload| Err(StoreError::Panicked { what: panic_text(payload.as_ref()) }));
         self.outcome.insert(outcome).is_ok()
     }
@@ -145,15 +150,17 @@ pub(super) struct Writer {
     path: PathBuf,
     /// Most changes of one transaction.
     group: usize,
-    turnstile: Turnstile,
+    turnstile: Arc<Turnstile>,
     counters: Arc<Counters>,
+    /// Whether a change of the group changes the directory.
+    directory: Cell<bool>,
 }
 
 impl Writer {
     pub(super) fn new(
         (mut connection, path): (Connection, &Path),
         group: usize,
-        turnstile: Turnstile,
+        turnstile: Arc<Turnstile>,
         watch: Watch,
         counters: Arc<Counters>,
     ) -> Result<Self, StoreError> {
@@ -162,7 +169,8 @@ impl Writer {
             Ok(())
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
-        Ok(Self { connection, path: path.to_owned(), group: group.max(1), turnstile, counters })
+        let (path, group) = (path.to_owned(), group.max(1));
+        Ok(Self { connection, path, group, turnstile, counters, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -188,12 +196,15 @@ impl Writer {
         let (ran, outcome) = match self.begin() {
             Ok(()) => {
                 let ran = self.run_all(&mut jobs[..size]);
-                (ran, self.commit(ran))
+                ran.map_or_else(|err| (size, Err(err)), |ran| (ran, self.commit(ran)))
             }
             Err(err) => (size, Err(err)),
         };
         if let Err(err) = &outcome {
             tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
+        }
+        if self.directory.take() {
+            self.turnstile.directory_changed();
         }
         for job in jobs.drain(..ran) {
             let broken = outcome.as_ref().err().map(|err| StoreError::sql(&self.path, again(err)));
@@ -217,13 +228,33 @@ impl Writer {
         begun
     }
 
-    /// Runs the changes one after another. Stops early when the engine gave the whole transaction up, as it does
+    /// Runs the changes one after another, and answers how many ran.
+    fn run_all(&self, jobs: &mut [Box<dyn Job>]) -> rusqlite::Result<usize> {
+        if self.run_unguarded(jobs) {
+            return Ok(jobs.len());
+        }
+        self.roll_back();
+        self.begin()?;
+        Ok(self.run_guarded(jobs))
+    }
+
+    /// Runs all changes without a way to undo one. `false` when one would have to be undone.
+    fn run_unguarded(&self, jobs: &mut [Box<dyn Job>]) -> bool {
+        let tx = self.tx();
+        jobs.iter_mut().all(|job| {
+            let before = self.connection.total_changes();
+            let kept = job.run(&tx);
+            (kept || self.connection.total_changes() == before) && !self.connection.is_autocommit()
+        })
+    }
+
+    /// Runs each change in its own savepoint. Stops early when the engine gave the whole transaction up, as it does
     /// on a full disk.
-    fn run_all(&self, jobs: &mut [Box<dyn Job>]) -> usize {
-        let tx = Tx { connection: &self.connection, path: &self.path };
+    fn run_guarded(&self, jobs: &mut [Box<dyn Job>]) -> usize {
+        let tx = self.tx();
         for (before, job) in jobs.iter_mut().enumerate() {
             if self.statement("SAVEPOINT change").is_err() {
-                let _ = self.statement("ROLLBACK");
+                self.roll_back();
                 return before + 1;
             }
             let kept = job.run(&tx)
@@ -232,11 +263,20 @@ impl Writer {
             let released =
                 kept && !self.connection.is_autocommit() && self.statement("RELEASE change").is_ok();
             if !released {
-                let _ = self.statement("ROLLBACK");
+                self.roll_back();
                 return before + 1;
             }
         }
         jobs.len()
+    }
+
+    /// Undoes the transaction, unless the engine has given it up already.
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(err) = self.statement("ROLLBACK")
+        {
+            tracing::error!(error = %StoreError::sql(&self.path, err), "rollback failed");
+        }
     }
 
     fn commit(&self, changes: usize) -> rusqlite::Result<()> {
@@ -247,10 +287,14 @@ impl Writer {
         if committed.is_ok() {
             self.counters.commits.fetch_add(1, Ordering::Relaxed);
             self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
-        } else if !self.connection.is_autocommit() {
-            let _ = self.statement("ROLLBACK");
+        } else {
+            self.roll_back();
         }
         committed
+    }
+
+    fn tx(&self) -> Tx<'_> {
+        Tx { connection: &self.connection, path: &self.path, directory: &self.directory }
     }
 
     fn statement(&self, sql: &str) -> rusqlite::Result<()> {

@@ -65,7 +65,7 @@ impl World {
 
     fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Tx<'_>, &str) -> Result<T, StoreError> + Send + 'static,
+        change: impl Fn(&Tx<'_>, &str) -> Result<T, StoreError> + Send + 'static,
     ) -> T {
         let org_id = self.source.org_id.clone();
         self.db.write(move |tx| change(tx, &org_id)).unwrap()

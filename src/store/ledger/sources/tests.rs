@@ -123,7 +123,7 @@ fn an_update_changes_what_it_names_and_never_leaves_a_reply_address_outside_its_
         wanted.prefixes = vec!["https://h.example/in/".parse().unwrap()];
         wanted.reply_url = Some("https://h.example/in/a".into());
         let made = create(tx, org, &wanted, &key(1), NOW).unwrap();
-        let update = |change| update(tx, org, &made.name, change, Wall(NOW.0 + 1));
+        let update = |change| update(tx, org, &made.name, &change, Wall(NOW.0 + 1));
         let row = update(SourceChange { rate: Some(9), ..SourceChange::default() }).unwrap();
         assert_eq!(row, SourceRow { rate: 9, updated_at: Wall(NOW.0 + 1), ..made.clone() });
         let elsewhere = || Some(vec!["https://other.example/".parse().unwrap()]);
