@@ -25,6 +25,8 @@ use super::{StoreError, files};
 pub const SPOOL_DB: &str = "spool.db";
 /// The name of the file at which writers queue.
 const SPOOL_LOCK: &str = "spool.lock";
+/// The name of the file that says who flushes.
+const FLUSH_LOCK: &str = "flush.lock";
 
 /// Every schema step, oldest first. A database's `user_version` is the number of steps it has been through; a
 /// step that was released is never changed, only followed by another.
@@ -71,6 +73,14 @@ impl Spool {
         spool.migrate()?;
         spool.tighten()?;
         Ok(spool)
+    }
+
+    /// The same, but a spool that is not there is not made either: `None`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(data_dir: &Path) -> Result<Option<Self>, StoreError> {
+        if look::is_there(&data_dir.join(SPOOL_DB))? { Self::open(data_dir).map(Some) } else { Ok(None) }
     }
 
     /// Where the database is.
@@ -122,6 +132,8 @@ impl Spool {
             return Ok(());
         }
         {
+            // It is made with the spool, because a full disk may have no room for it later.
+            open_private(&self.path.with_file_name(FLUSH_LOCK))?;
             // Changing the journal mode does not wait for other connections, so it has its turn like a writer.
             let _turn = Turn::take(&self.lock, &self.path)?;
             self.db
@@ -192,18 +204,55 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
     options.open(path).map_err(failed)
 }
 
+/// The right to flush, which one command at a time has. It ends with its process, in whatever way that ends.
+#[derive(Debug)]
+pub struct FlushLock(#[allow(dead_code)] File); // held, never read
+
+impl FlushLock {
+    /// Takes it. `None` when another process has it.
+    ///
+    /// # Errors
+    /// When its file cannot be opened or locked.
+    pub fn try_take(data_dir: &Path) -> Result<Option<Self>, StoreError> {
+        let path = data_dir.join(FLUSH_LOCK);
+        let file = open_private(&path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(err) => Err(StoreError::io("lock", &path, err.into())),
+        }
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// As [`try_take`](Self::try_take).
+    pub fn take(data_dir: &Path) -> Result<Self, StoreError> {
+        let path = data_dir.join(FLUSH_LOCK);
+        let file = open_private(&path)?;
+        lock(&file, &path)?;
+        Ok(Self(file))
+    }
+}
+
+/// Waits for a lock that the kernel hands on in order.
+fn lock(file: &File, path: &Path) -> Result<(), StoreError> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(err) => return Err(StoreError::io("lock", path, err.into())),
+        }
+    }
+}
+
 /// A writer's turn, given back when dropped and when the process ends in whatever way.
 struct Turn<'a>(&'a File);
 
 impl<'a> Turn<'a> {
-    fn take(lock: &'a File, path: &Path) -> Result<Self, StoreError> {
-        loop {
-            match rustix::fs::flock(lock, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Self(lock)),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(err) => return Err(StoreError::io("lock", path, err.into())),
-            }
-        }
+    fn take(file: &'a File, path: &Path) -> Result<Self, StoreError> {
+        lock(file, path)?;
+        Ok(Self(file))
     }
 }
 

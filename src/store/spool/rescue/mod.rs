@@ -63,6 +63,11 @@ impl Rescue {
         Ok(Some(rescue))
     }
 
+    /// Where the database is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// How many rows can be read.
     pub fn count(&self) -> u64 {
         self.places.len() as u64
