@@ -4,6 +4,8 @@
 //! that moment from where the entry says it is. Its key lets the other side see that it comes a second time, so a
 //! doubtful end is always a reason to try again.
 
+mod flusher;
+
 use std::env;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
@@ -18,9 +20,11 @@ use crate::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, retry_aft
 use crate::secret::Secret;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
-use crate::store::spool::outbox::{Entry, EntryKind, SecretRef};
+use crate::store::spool::outbox::{Entry, SecretRef};
 use crate::store::{StoreError, files};
 use crate::text;
+
+pub use self::flusher::{Flushed, Flusher, Watch, flush_in_parallel};
 
 /// Nobody is asked again sooner than this, also when they ask for it.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -175,6 +179,12 @@ impl Poster {
         Self { client: Client::new(AddressPolicy::Any), timeout }
     }
 
+    /// The same poster for one attempt that may take no longer than `longest`.
+    #[must_use]
+    pub fn within(&self, longest: Duration) -> Self {
+        Self { client: self.client.clone(), timeout: self.timeout.min(longest) }
+    }
+
     /// Signs the body and posts it once.
     pub fn post(&self, dest: &str, body: &[u8], secret: &Secret, now: Wall) -> Verdict {
         let url = match Url::parse(dest) {
@@ -309,74 +319,6 @@ fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Res
     let wait = wait.map_or(backoff, |wait| wait.max(SHORTEST_WAIT));
     outbox.retry_later(&entry.id, Process::current(), wait, why, now)?;
     Ok(Settled::Waiting { next: now + wait, why: why.clone() })
-}
-
-/// What a pass over the spool came to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Flushed {
-    /// Entries that the other side now has.
-    pub sent: u64,
-    /// Entries that died, with their reasons.
-    pub dead: Vec<(String, String)>,
-    /// Entries that were tried and wait on.
-    pub waiting: u64,
-}
-
-/// Tries what is due. One a thread; any number of them, in any number of processes, share the work.
-#[derive(Debug)]
-pub struct Flusher {
-    poster: Poster,
-    /// Results that could not be written down, as on a full disk; they are before anything is tried again.
-    unrecorded: Vec<(Entry, Verdict)>,
-}
-
-impl Flusher {
-    /// A flusher that posts with `poster`.
-    pub fn new(poster: Poster) -> Self {
-        Self { poster, unrecorded: Vec::new() }
-    }
-
-    /// Tries every event that is due now, each once, in the order of their times; stops early when `keep_going`
-    /// says no.
-    ///
-    /// # Errors
-    /// When the spool cannot be read or written. Nothing is lost by that.
-    pub fn flush_due(
-        &mut self,
-        spool: &mut Spool,
-        clock: &dyn Clock,
-        keep_going: &dyn Fn() -> bool,
-    ) -> Result<Flushed, StoreError> {
-        let mut flushed = Flushed::default();
-        while let Some((entry, verdict)) = self.unrecorded.last() {
-            flushed.count(&entry.id, record(spool, entry, verdict, clock.wall())?);
-            self.unrecorded.pop();
-        }
-        // What becomes due again meanwhile has its turn in the next pass.
-        let began = clock.wall();
-        while keep_going() {
-            let claimed = spool.outbox().claim_due(EntryKind::Event, Process::current(), began, 1)?;
-            let Some(entry) = claimed.into_iter().next() else { break };
-            match self.poster.attempt(spool, &entry, None, clock) {
-                Ok(settled) => flushed.count(&entry.id, settled),
-                Err(unrecorded) => {
-                    self.unrecorded.push((entry, unrecorded.verdict));
-                    return Err(unrecorded.error);
-                }
-            }
-        }
-        Ok(flushed)
-    }
-}
-
-impl Flushed {
-    fn count(&mut self, id: &str, settled: Settled) {
-        match settled {
-            Settled::Sent(_) => self.sent += 1,
-            Settled::Waiting { .. } => self.waiting += 1,
-            Settled::Dead { why, .. } => self.dead.push((id.to_owned(), why)),
-        }
-    }
 }
 
 #[cfg(test)]

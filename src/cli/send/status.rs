@@ -89,7 +89,8 @@ impl Goal {
 pub(super) fn run(args: &Args, id: &str) -> Result<Exit, Failure> {
     let failed = |err| Failure::store("look into the spool", &err);
     let paths = control::paths()?;
-    let mut spool = Spool::open(&paths.data).map_err(failed)?;
+    let spool = Spool::open_existing(&paths.data).map_err(failed)?;
+    let mut spool = spool.ok_or_else(|| unknown(id))?;
     let now = SystemClock::new().wall();
     let entry = spool.outbox().get(id, now).map_err(failed)?;
     if let Some(event) = entry.filter(|entry| entry.kind == EntryKind::Event) {
