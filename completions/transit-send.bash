@@ -23,7 +23,7 @@ _transit__send() {
 
     case "${cmd}" in
         transit__send)
-            opts="-m -v -h -V --message --status --json --secret-file --secret-env --verbose --color --conversation --event-key --user --trigger --meta --reply-url --raw --lines --jobs --no-spool --spool-only --dry-run --timeout --as --reply-to --help --version"
+            opts="-m -v -h -V --message --status --list-sources --json --secret-file --secret-env --verbose --color --conversation --event-key --user --trigger --meta --reply-url --raw --lines --jobs --no-spool --spool-only --dry-run --timeout --as --reply-to --wait --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -90,6 +90,10 @@ _transit__send() {
                     return 0
                     ;;
                 --reply-to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

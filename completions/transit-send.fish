@@ -1,5 +1,5 @@
 complete -c transit-send -s m -l message -d 'The body itself' -r
-complete -c transit-send -l status -d 'Say what became of the entry ID of the spool, and send nothing' -r
+complete -c transit-send -l status -d 'Say what became of the event or message ID, and send nothing' -r
 complete -c transit-send -l secret-file -d 'Read the secret from FILE' -r -F
 complete -c transit-send -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-send -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
@@ -15,6 +15,8 @@ complete -c transit-send -l jobs -d 'With --lines, send this many at a time' -r
 complete -c transit-send -l timeout -d 'Time for one attempt [default: 30s]' -r
 complete -c transit-send -l as -d 'The agent of this host that a message is from, when this is not run inside one' -r
 complete -c transit-send -l reply-to -d 'The id of the message that a message answers' -r
+complete -c transit-send -l wait -d 'Wait until it is injected, or settled: at its end with every recipient [default time: 60s]' -r
+complete -c transit-send -l list-sources -d 'Print the names of the sources in the configuration'
 complete -c transit-send -l json -d 'Print outcomes as lines of JSON'
 complete -c transit-send -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-send -l raw -d 'Send the body as the whole request body, byte for byte'

@@ -98,12 +98,17 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
             Exit::NoPermission
         }
         "rpc_failed" | "not_connected" => Exit::Unavailable,
-        "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "rpc_error" => {
-            Exit::TryLater
-        }
+        "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "spool_busy"
+        | "rpc_error" => Exit::TryLater,
+        "disk_full" | "spool_not_writable" => Exit::CannotCreate,
         "not_enrolled" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };
-    Failure::new(exit, what, err)
+    let failure = Failure::new(exit, what, err);
+    match (&err.id, err.code.as_str()) {
+        (Some(id), _) => failure.hint(format_args!("it is kept as dead: transit-send --status {id}")),
+        (None, "disk_full") => failure.hint("free some space and run the command again"),
+        _ => failure,
+    }
 }

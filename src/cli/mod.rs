@@ -7,11 +7,14 @@ mod control;
 mod duration;
 pub mod logging;
 pub mod output;
+mod progress;
 mod quickstart;
+mod report;
 pub mod secret;
 pub mod send;
 mod shell;
 pub mod sign;
+pub mod spool;
 pub mod transitd;
 pub mod worker;
 
@@ -60,7 +63,7 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    let tools = [sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
+    let tools = [sign::tool(), send::tool(), spool::tool(), agent::tool(), transitd::tool(), worker::tool()];
     tools.map(with_examples).into()
 }
 

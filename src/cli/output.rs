@@ -225,6 +225,11 @@ impl Write for Out {
     }
 }
 
+/// Whether a person sees what goes to stdout.
+pub fn is_on_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Says one line on stderr. Nothing can be done about a stderr that is closed.
 pub fn say(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");

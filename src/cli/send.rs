@@ -9,6 +9,8 @@ mod event;
 mod lines;
 mod message;
 mod report;
+mod sources;
+mod status;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,30 +18,35 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser};
 
 use self::dest::Dest;
-use super::output::{Exit, Failure, Out};
+use self::status::Wait;
+use super::output::{Exit, Failure};
 use super::secret::SecretArgs;
-use super::{Common, Page, Tool, control, duration};
-use crate::clock::{Clock, SystemClock};
+use super::{Common, Page, Tool, duration};
 use crate::limits;
 use crate::net::service;
-use crate::store::spool::Spool;
 
 const NAME: &str = "transit-send";
+const USAGE: &str = "transit-send [OPTIONS] DEST [BODY-FILE | -m TEXT]
+       transit-send --status ID [--wait STATE]
+       transit-send --list-sources";
 
 /// Send an event to a source, or a message to an agent.
 ///
 /// DEST is a URL that ends in /ingest/SOURCE, or the name of a source in the configuration: then the body is the
-/// content of a signed event. Or it is NAME@HOST: then the body is a message, which the local transitd keeps and
-/// sends.
+/// content of a signed event. Or it is NAME@HOST or '#ROOM' (in quotes: to a shell, a bare # begins a comment): then
+/// the body is a message, which the local transitd keeps and sends.
 ///
 /// An event is written to the spool, tried once, and its outcome printed: queued or duplicate when the other side
 /// has it, spooled when it waits for its next attempt. All of these are success. An event that is refused for good
 /// is kept as dead.
+///
+/// A message is committed when the Worker has it, injected when it is durably in the recipient's session, and spooled
+/// until then.
 #[derive(Debug, Parser)]
-#[command(name = NAME, version)]
+#[command(name = NAME, version, override_usage = USAGE)]
 pub struct Args {
-    /// Where to.
-    #[arg(value_name = "DEST", required_unless_present = "status")]
+    /// Where to: a URL, a source, NAME@HOST or '#ROOM'.
+    #[arg(value_name = "DEST")]
     dest: Option<String>,
     /// The file with the body, byte for byte; - or none is stdin.
     #[arg(value_name = "BODY-FILE", conflicts_with = "message")]
@@ -47,9 +54,12 @@ pub struct Args {
     /// The body itself.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     message: Option<String>,
-    /// Say what became of the entry ID of the spool, and send nothing.
-    #[arg(long, value_name = "ID", conflicts_with_all = ["dest", "body", "message"])]
+    /// Say what became of the event or message ID, and send nothing.
+    #[arg(long, value_name = "ID", conflicts_with_all = SENDING)]
     status: Option<String>,
+    /// Print the names of the sources in the configuration.
+    #[arg(long, conflicts_with_all = SENDING, conflicts_with_all = ["status", "wait"])]
+    list_sources: bool,
     /// Print outcomes as lines of JSON.
     #[arg(long)]
     json: bool,
@@ -67,7 +77,15 @@ pub struct Args {
     /// The id of the message that a message answers.
     #[arg(long, value_name = "ID", help_heading = "Messages")]
     reply_to: Option<String>,
+    /// Wait until it is injected, or settled: at its end with every recipient [default time: 60s].
+    ///
+    /// Ends with 75 when it is not so far in time, and with 1 when it never will be.
+    #[arg(long, value_name = "STATE[=TIME]", value_parser = status::parse_wait, conflicts_with = "dry_run", help_heading = "Messages")]
+    wait: Option<Wait>,
 }
+
+/// What only makes sense when something is sent.
+const SENDING: [&str; 8] = ["dest", "body", "message", "lines", "raw", "no_spool", "spool_only", "dry_run"];
 
 /// The fields of an event.
 #[derive(Debug, Clone, clap::Args)]
@@ -95,7 +113,7 @@ struct EventArgs {
     #[arg(long)]
     raw: bool,
     /// Send every line of the body, a JSON object with the fields of an event, as one event.
-    #[arg(long, conflicts_with_all = ["raw", "message", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["raw", "message"])]
     lines: bool,
     /// With --lines, send this many at a time.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64), requires = "lines")]
@@ -138,10 +156,18 @@ impl DeliveryArgs {
 pub fn run(args: Args) -> Result<Exit, Failure> {
     // Where that cannot be had, a limit on file sizes ends us as it ends everybody else.
     let _ = service::outlive_file_limit();
-    if let Some(id) = &args.status {
-        return status(id, args.json);
+    if args.list_sources {
+        return sources::list(args.json);
     }
-    let text = args.dest.as_deref().unwrap_or_default();
+    if let Some(id) = &args.status {
+        return status::run(&args, id);
+    }
+    let Some(text) = args.dest.as_deref() else {
+        let failure = Failure::new(Exit::Usage, "read the arguments", "DEST is missing");
+        return Err(
+            failure.hint("name a URL, a source, NAME@HOST or '#ROOM' (a # without quotes is a comment)")
+        );
+    };
     match dest::parse(text)? {
         Dest::Message(to) => message::run(&args, &to),
         Dest::Event(target) => {
@@ -157,20 +183,8 @@ fn refuse_options_of_messages(args: &Args) -> Result<(), Failure> {
         Some((option, _)) => {
             Err(Failure::new(Exit::Usage, option, "goes with a message, and DEST is a source"))
         }
-        None => Ok(()),
+        None => status::refuse_event(args.wait),
     }
-}
-
-fn status(id: &str, json: bool) -> Result<Exit, Failure> {
-    let failed = |err| Failure::store("look into the spool", &err);
-    let mut spool = Spool::open(&control::paths()?.data).map_err(failed)?;
-    let entry = spool.outbox().get(id, SystemClock::new().wall()).map_err(failed)?;
-    let entry = entry
-        .ok_or_else(|| Failure::new(Exit::No, format_args!("look up {id}"), "the spool has no such entry"))?;
-    let mut out = Out::new();
-    report::Report::of(&entry).write(&mut out, json)?;
-    out.finish()?;
-    Ok(Exit::Ok)
 }
 
 /// The command and its page.
@@ -188,6 +202,7 @@ const PAGE: Page = Page {
         Exit::NoInput,
         Exit::NoRecipient,
         Exit::Unavailable,
+        Exit::Software,
         Exit::CannotCreate,
         Exit::Io,
         Exit::TryLater,
@@ -227,6 +242,14 @@ const PAGE: Page = Page {
         ),
         ("Send a message to an agent:", "transit-send jess@titan -m 'the build is green again'"),
         ("Answer one:", "transit-send jess@titan --reply-to tx_0123456789ab -m 'on it'"),
+        (
+            "Send a message, and go on once it is in the agent's session:",
+            "transit-send jess@titan --wait injected=5m -m 'stop, the disk is full'",
+        ),
+        (
+            "Write to a room; without the quotes the shell would see a comment:",
+            "transit-send '#ops' -m 'deploying'",
+        ),
         ("Look at the request that would go out:", "transit-send ci --conversation c1 -m hello --dry-run"),
         (
             "Send every line of a file as an event, eight at a time:",

@@ -133,6 +133,8 @@ fn serve(common: &Common, args: RunArgs) -> Result<Exit, Failure> {
     logging::start(common, log)?;
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "catch signals", err))?;
     service::raise_descriptor_limit();
+    // A limit on file sizes is a full disk to us: whoever writes is told, and nobody is ended by it.
+    let _ = service::outlive_file_limit();
     let settings = Settings { paths: control::paths()?, wire_log };
     let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {

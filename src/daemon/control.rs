@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::fate;
 use super::host::{Host, SendOutcome};
 use super::peer::lineage;
 use super::registry::{Caller, Session};
@@ -46,7 +47,7 @@ pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake
     };
     socket.write(&match answer {
         Ok(answer) => ok(answer),
-        Err(err) => failure(&err.code, &err.text),
+        Err(err) => failure(&err),
     });
     let until = host.now() + CALL_WAIT;
     while !socket.flush().unwrap_or(true) && host.now() < until {
@@ -86,7 +87,11 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
                 "harness": session.who.harness, "session_id": session.who.session_id,
             }))
         }
-        Op::Send { to, body, reply_to } => send(host, &caller()?, &to, &body, reply_to.as_deref()),
+        Op::Send { to, body, reply_to, wait_ms } => {
+            let wait = wait_ms.map_or(SEND_WAIT, |wait| Duration::from_millis(wait).min(SEND_WAIT));
+            send(host, &caller()?, &to, &body, reply_to.as_deref(), wait)
+        }
+        Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
     }
 }
@@ -175,7 +180,14 @@ fn agent_status(session: &Session) -> Value {
 }
 
 /// Keeps a message, then waits a little for what it comes to.
-fn send(host: &Host, sender: &Session, to: &str, body: &str, reply_to: Option<&str>) -> Answer {
+fn send(
+    host: &Host,
+    sender: &Session,
+    to: &str,
+    body: &str,
+    reply_to: Option<&str>,
+    wait: Duration,
+) -> Answer {
     let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
     if body.is_empty() {
         return Err(ControlError::new("bad_request", "the message is empty"));
@@ -206,12 +218,12 @@ fn send(host: &Host, sender: &Session, to: &str, body: &str, reply_to: Option<&s
         }
     }
     let is_worth_waiting = link.connected || near.is_some();
-    let wait = if is_worth_waiting { SEND_WAIT } else { Duration::ZERO };
+    let wait = if is_worth_waiting { wait } else { Duration::ZERO };
     match waiting.told.recv_timeout(wait) {
         Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
         Ok(SendOutcome::Refused(code)) => {
-            Err(ControlError::new(code, format!("the Worker has refused {id} to {to}: {code}")))
+            Err(ControlError::new(code, "the Worker has refused it").about(&id))
         }
         Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
     }
@@ -326,7 +338,15 @@ fn take_out(host: &Host, caller: &Session, id: &str) {
     }
 }
 
-fn store_error(err: &StoreError) -> ControlError {
-    let code = if matches!(err, StoreError::LimitReached { .. }) { "spool_full" } else { "store_error" };
+/// A failure of the spool, as callers can branch on it.
+pub(super) fn store_error(err: &StoreError) -> ControlError {
+    let code = match err {
+        StoreError::LimitReached { .. } => "spool_full",
+        StoreError::Full { .. } => "disk_full",
+        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => "disk_full",
+        StoreError::ReadOnly { .. } | StoreError::InTheWay { .. } => "spool_not_writable",
+        _ if err.is_passing() => "spool_busy",
+        _ => "store_error",
+    };
     ControlError::new(code, err.to_string())
 }

@@ -4,6 +4,8 @@
 //! that moment from where the entry says it is. Its key lets the other side see that it comes a second time, so a
 //! doubtful end is always a reason to try again.
 
+mod flusher;
+
 use std::env;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
@@ -18,9 +20,11 @@ use crate::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, retry_aft
 use crate::secret::Secret;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
-use crate::store::spool::outbox::{Entry, EntryKind, SecretRef};
+use crate::store::spool::outbox::{Entry, SecretRef};
 use crate::store::{StoreError, files};
 use crate::text;
+
+pub use self::flusher::{Flushed, Flusher, Watch, flush_in_parallel};
 
 /// Nobody is asked again sooner than this, also when they ask for it.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -76,6 +80,11 @@ pub enum Verdict {
         /// How long the other side asks to be left alone.
         wait: Option<Duration>,
         /// What went wrong.
+        why: String,
+    },
+    /// Nothing was sent, because of how this process is set up; another one may get it out.
+    Misconfigured {
+        /// What is wrong.
         why: String,
     },
 }
@@ -170,6 +179,12 @@ impl Poster {
         Self { client: Client::new(AddressPolicy::Any), timeout }
     }
 
+    /// The same poster for one attempt that may take no longer than `longest`.
+    #[must_use]
+    pub fn within(&self, longest: Duration) -> Self {
+        Self { client: self.client.clone(), timeout: self.timeout.min(longest) }
+    }
+
     /// Signs the body and posts it once.
     pub fn post(&self, dest: &str, body: &[u8], secret: &Secret, now: Wall) -> Verdict {
         let url = match Url::parse(dest) {
@@ -219,6 +234,7 @@ fn judge(answer: &Result<Answer, FetchError>, now: Wall) -> Verdict {
     let answer = match answer {
         Ok(answer) => answer,
         Err(FetchError::Url(why)) => return Verdict::Refused { kind: Refusal::Rule, why: why.clone() },
+        Err(FetchError::Config(why)) => return Verdict::Misconfigured { why: why.clone() },
         Err(err) => return Verdict::Later { wait: None, why: err.to_string() },
     };
     let refused = |kind| Verdict::Refused { kind, why: describe(answer) };
@@ -282,95 +298,27 @@ fn describe(answer: &Answer) -> String {
 /// Whatever the disk says. The entry is then still claimed.
 fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Result<Settled, StoreError> {
     let mut outbox = spool.outbox();
-    match verdict {
+    let (wait, why) = match verdict {
         Verdict::Done(outcome) => {
             outbox.sent(&entry.id, outcome.as_str(), now)?;
-            Ok(Settled::Sent(*outcome))
+            return Ok(Settled::Sent(*outcome));
         }
         Verdict::Refused { kind, why } => {
             outbox.dead(&entry.id, why, now)?;
-            Ok(Settled::Dead { kind: Some(*kind), why: why.clone() })
+            return Ok(Settled::Dead { kind: Some(*kind), why: why.clone() });
         }
-        Verdict::Later { why, .. } if entry.created_at + limits::EVENT_TTL <= now => {
-            let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
-            outbox.dead(&entry.id, &why, now)?;
-            Ok(Settled::Dead { kind: None, why })
-        }
-        Verdict::Later { wait, why } => {
-            let backoff = Backoff::EVENT.after(entry.attempts + 1);
-            let wait = wait.map_or(backoff, |wait| wait.max(SHORTEST_WAIT));
-            outbox.retry_later(&entry.id, Process::current(), wait, why, now)?;
-            Ok(Settled::Waiting { next: now + wait, why: why.clone() })
-        }
+        Verdict::Later { wait, why } => (*wait, why),
+        Verdict::Misconfigured { why } => (None, why),
+    };
+    if entry.created_at + limits::EVENT_TTL <= now {
+        let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
+        outbox.dead(&entry.id, &why, now)?;
+        return Ok(Settled::Dead { kind: None, why });
     }
-}
-
-/// What a pass over the spool came to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Flushed {
-    /// Entries that the other side now has.
-    pub sent: u64,
-    /// Entries that died, with their reasons.
-    pub dead: Vec<(String, String)>,
-    /// Entries that were tried and wait on.
-    pub waiting: u64,
-}
-
-/// Tries what is due. One a thread; any number of them, in any number of processes, share the work.
-#[derive(Debug)]
-pub struct Flusher {
-    poster: Poster,
-    /// Results that could not be written down, as on a full disk; they are before anything is tried again.
-    unrecorded: Vec<(Entry, Verdict)>,
-}
-
-impl Flusher {
-    /// A flusher that posts with `poster`.
-    pub fn new(poster: Poster) -> Self {
-        Self { poster, unrecorded: Vec::new() }
-    }
-
-    /// Tries every event that is due now, each once, in the order of their times; stops early when `keep_going`
-    /// says no.
-    ///
-    /// # Errors
-    /// When the spool cannot be read or written. Nothing is lost by that.
-    pub fn flush_due(
-        &mut self,
-        spool: &mut Spool,
-        clock: &dyn Clock,
-        keep_going: &dyn Fn() -> bool,
-    ) -> Result<Flushed, StoreError> {
-        let mut flushed = Flushed::default();
-        while let Some((entry, verdict)) = self.unrecorded.last() {
-            flushed.count(&entry.id, record(spool, entry, verdict, clock.wall())?);
-            self.unrecorded.pop();
-        }
-        // What becomes due again meanwhile has its turn in the next pass.
-        let began = clock.wall();
-        while keep_going() {
-            let claimed = spool.outbox().claim_due(EntryKind::Event, Process::current(), began, 1)?;
-            let Some(entry) = claimed.into_iter().next() else { break };
-            match self.poster.attempt(spool, &entry, None, clock) {
-                Ok(settled) => flushed.count(&entry.id, settled),
-                Err(unrecorded) => {
-                    self.unrecorded.push((entry, unrecorded.verdict));
-                    return Err(unrecorded.error);
-                }
-            }
-        }
-        Ok(flushed)
-    }
-}
-
-impl Flushed {
-    fn count(&mut self, id: &str, settled: Settled) {
-        match settled {
-            Settled::Sent(_) => self.sent += 1,
-            Settled::Waiting { .. } => self.waiting += 1,
-            Settled::Dead { why, .. } => self.dead.push((id.to_owned(), why)),
-        }
-    }
+    let backoff = Backoff::EVENT.after(entry.attempts + 1);
+    let wait = wait.map_or(backoff, |wait| wait.max(SHORTEST_WAIT));
+    outbox.retry_later(&entry.id, Process::current(), wait, why, now)?;
+    Ok(Settled::Waiting { next: now + wait, why: why.clone() })
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::events::{Flusher, Poster};
+use super::events::{Flusher, Poster, Settled, Watch};
 use super::host::Host;
 use crate::clock::SystemClock;
 use crate::limits;
+use crate::net::service::Shutdown;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
-use crate::store::spool::outbox::EntryKind;
+use crate::store::spool::outbox::{Entry, EntryKind};
 
 /// How often the spool is looked at; senders give no hint, because they try first themselves.
 const LOOK: Duration = Duration::from_secs(2);
@@ -34,9 +35,20 @@ fn pass(host: &Host, spool: &mut Option<Spool>, flusher: &mut Flusher) -> Result
     if spool.outbox().next_due(EntryKind::Event, now)?.is_none_or(|at| at > now) {
         return Ok(());
     }
-    let flushed = flusher.flush_due(spool, &SystemClock::new(), &|| !host.stop.is_triggered())?;
-    for (id, why) in flushed.dead {
-        tracing::warn!(id, "an event is dead: {why}");
+    flusher.flush_due(spool, &SystemClock::new(), &UntilStopped(&host.stop)).map(drop)
+}
+
+/// A pass goes on until the daemon stops, and the log hears who died.
+struct UntilStopped<'a>(&'a Shutdown);
+
+impl Watch for UntilStopped<'_> {
+    fn next(&self) -> Option<Duration> {
+        (!self.0.is_triggered()).then_some(limits::ATTEMPT_WAIT)
     }
-    Ok(())
+
+    fn ended(&self, entry: &Entry, settled: &Settled) {
+        if let Settled::Dead { why, .. } = settled {
+            tracing::warn!(id = entry.id, "an event is dead: {why}");
+        }
+    }
 }

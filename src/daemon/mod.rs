@@ -10,6 +10,7 @@ mod control;
 mod dispatch;
 pub mod enroll;
 pub mod events;
+pub mod fate;
 mod flush;
 mod host;
 mod peer;

@@ -70,7 +70,10 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
-    /// The proxy is not one, or does not let us through.
+    /// What the environment says cannot be used: a variable that names no proxy, or root certificates that are none.
+    #[error("{0}")]
+    Config(String),
+    /// The proxy does not let us through.
     #[error("{0}")]
     Proxy(String),
     /// No connection stands; nothing was sent.
@@ -113,10 +116,10 @@ impl Client {
             .timeout_resolve(Some(request.connect_timeout))
             .timeout_connect(Some(request.connect_timeout));
         let proxy = self.proxy(request.url)?;
-        let built = config.proxy(proxy).build();
+        let built = config.proxy(proxy.as_ref().map(convert).transpose()?).build();
         match built.send(request.body) {
             Ok(response) => Ok(read(response)),
-            Err(err) => Err(explain(err, request.url)),
+            Err(err) => Err(explain(err, request.url, proxy.as_ref())),
         }
     }
 
@@ -128,7 +131,7 @@ impl Client {
             return Ok(agent);
         }
         // Reading the roots takes longer than a request to the next machine, so only TLS pays for it.
-        let roots = tls::roots().map_err(|err| FetchError::Connect(err.to_string()))?;
+        let roots = tls::roots().map_err(|err| FetchError::Config(err.to_string()))?;
         let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root)).collect();
         let config = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&roots))
@@ -137,13 +140,12 @@ impl Client {
         Ok(self.tls.get_or_init(|| agent(self.policy, config)))
     }
 
-    fn proxy(&self, url: &Url) -> Result<Option<ureq::Proxy>, FetchError> {
+    fn proxy(&self, url: &Url) -> Result<Option<Proxy>, FetchError> {
         if self.policy == AddressPolicy::PublicOnly {
             return Ok(None);
         }
         let proxy = proxy_for(url, |name| std::env::var(name).ok());
-        let proxy = proxy.map_err(|err| FetchError::Proxy(err.to_string()))?;
-        proxy.map(|proxy| convert(&proxy)).transpose()
+        proxy.map_err(|err| FetchError::Config(err.to_string()))
     }
 }
 
@@ -157,7 +159,7 @@ fn convert(proxy: &Proxy) -> Result<ureq::Proxy, FetchError> {
         }
     }
     // What ureq would say could hold the password.
-    builder.build().map_err(|_| FetchError::Proxy(format!("the proxy {proxy} cannot be used")))
+    builder.build().map_err(|_| FetchError::Config(format!("the proxy {proxy} cannot be used")))
 }
 
 fn agent(policy: AddressPolicy, tls: TlsConfig) -> Agent {
@@ -204,35 +206,56 @@ impl Resolver for PublicResolver {
 }
 
 fn read(mut response: ureq::http::Response<ureq::Body>) -> Answer {
-    let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
-    let retry_after = header.map(str::to_owned);
+    // Two of them are one list to HTTP, and a list is no time.
+    let asked: Vec<_> =
+        response.headers().get_all("retry-after").iter().map(|value| value.to_str()).collect();
+    let asked = asked.into_iter().collect::<Result<Vec<_>, _>>().ok().filter(|asked| !asked.is_empty());
+    let retry_after = asked.map(|asked| asked.join(", "));
     let status = response.status().as_u16();
     let mut body = Vec::new();
     let read = response.body_mut().as_reader().take(ANSWER_BYTES).read_to_end(&mut body);
     Answer { status, retry_after, body, is_cut: read.is_err() }
 }
 
-fn explain(err: ureq::Error, url: &Url) -> FetchError {
+fn explain(err: ureq::Error, url: &Url, proxy: Option<&Proxy>) -> FetchError {
     use std::io::ErrorKind;
     let host = || url.host_str().unwrap_or_default().to_owned();
+    // With a proxy it is the proxy that is looked up and dialled.
+    let dialled = match (proxy, url.port_or_known_default()) {
+        (Some(proxy), _) => format!("the proxy {proxy}"),
+        (None, Some(port)) => format!("{}:{port}", host()),
+        (None, None) => host(),
+    };
     match err {
         ureq::Error::BadUri(why) => FetchError::Url(why),
         ureq::Error::Http(why) => FetchError::Url(why.to_string()),
         ureq::Error::Other(other) if other.is::<NotPublic>() => FetchError::Private { host: host() },
-        ureq::Error::ConnectProxyFailed(why) => FetchError::Proxy(format!("no way through the proxy: {why}")),
-        ureq::Error::HostNotFound => FetchError::Connect(format!("the host {} was not found", host())),
+        ureq::Error::ConnectProxyFailed(why) => refused_by_proxy(&why, &host(), &dialled),
+        ureq::Error::HostNotFound => FetchError::Connect(format!("{dialled} was not found")),
         ureq::Error::Timeout(Timeout::Resolve) => {
-            FetchError::Connect(format!("looking up {} took too long", host()))
+            FetchError::Connect(format!("looking up {dialled} took too long"))
         }
-        ureq::Error::Timeout(Timeout::Connect) => FetchError::Connect("it took too long".to_owned()),
+        ureq::Error::Timeout(Timeout::Connect) => FetchError::Connect(format!("{dialled}: it took too long")),
         ureq::Error::Timeout(_) => FetchError::NoAnswer("it took too long".to_owned()),
         ureq::Error::Tls(why) => FetchError::Connect(why.to_owned()),
         ureq::Error::Rustls(why) => FetchError::Connect(why.to_string()),
         ureq::Error::Io(err) => match err.kind() {
             ErrorKind::UnexpectedEof => FetchError::NoAnswer("the connection was closed".to_owned()),
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::NoAnswer(err.to_string()),
-            _ => FetchError::Connect(err.to_string()),
+            _ => FetchError::Connect(format!("{dialled}: {err}")),
         },
         other => FetchError::Garbage(other.to_string()),
     }
+}
+
+/// A proxy's no, with its status; the one that asks for a login has a way out.
+fn refused_by_proxy(why: &str, host: &str, proxy: &str) -> FetchError {
+    let status = why.split(|c: char| !c.is_ascii_digit()).find(|digits| digits.len() == 3);
+    FetchError::Proxy(match status {
+        Some("407") => format!(
+            "{proxy} asks for a login (407): put user:password@ before its host in the variable that names it"
+        ),
+        Some(status) => format!("{proxy} does not connect to {host}: it answered {status}"),
+        None => format!("{proxy} does not connect to {host}: {why}"),
+    })
 }

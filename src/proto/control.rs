@@ -37,6 +37,14 @@ pub enum Op {
         /// The id of the message that this one answers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reply_to: Option<String>,
+        /// How long the caller waits for more than that it is kept, in milliseconds; the daemon has a limit too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
+    },
+    /// What became of a message that this host has sent. Answer: a [`MessageStatus`].
+    MessageStatus {
+        /// The message.
+        id: String,
     },
     /// Calls a method of the Worker in the caller's name. Answer: `result`.
     Rpc {
@@ -52,6 +60,57 @@ pub enum Op {
     Kick,
 }
 
+/// How far a message has come. None of the words says more than is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageState {
+    /// It is in the spool of this host.
+    Spooled,
+    /// The Worker has committed it.
+    Committed,
+    /// Every recipient has it durably in the session.
+    Injected,
+    /// It was refused for good, or given up, by the Worker or for one of its recipients.
+    Dead,
+}
+
+/// What is known of a message that this host has sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageStatus {
+    /// The message.
+    pub id: String,
+    /// Where it goes.
+    pub dest: String,
+    /// How far it has come.
+    pub state: MessageState,
+    /// Attempts to hand it to the Worker that came to an end.
+    pub attempts: u32,
+    /// When the next one is due, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<String>,
+    /// Why the last attempt failed, or why it is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its recipients, once the Worker has told them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<RecipientStatus>,
+    /// Why nothing more is known now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// How far a message has come on its way to one of its recipients, in the Worker's words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecipientStatus {
+    /// The agent's address.
+    pub agent: String,
+    /// `queued`, `injected` or `dead`.
+    pub state: String,
+    /// Why the last attempt failed, or why it is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// Why a call failed: branch on the code, show the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text} ({code})")]
@@ -60,12 +119,20 @@ pub struct ControlError {
     pub code: String,
     /// One line for people.
     pub text: String,
+    /// The entry of the spool that is kept as dead.
+    pub id: Option<String>,
 }
 
 impl ControlError {
     /// An error of this code.
     pub fn new(code: &str, text: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), text: text.into() }
+        Self { code: code.to_owned(), text: text.into(), id: None }
+    }
+
+    /// The same error, about an entry of the spool that is kept as dead.
+    #[must_use]
+    pub fn about(self, id: &str) -> Self {
+        Self { id: Some(id.to_owned()), ..self }
     }
 }
 
@@ -97,14 +164,18 @@ pub fn ok(answer: Value) -> String {
     fields.insert("ok".to_owned(), Value::Bool(true));
     let line = Value::Object(fields).to_string();
     if line.len() > limits::LINE_BYTES {
-        return failure("answer_too_long", "the answer is longer than a line may be");
+        return failure(&ControlError::new("answer_too_long", "the answer is longer than a line may be"));
     }
     line
 }
 
 /// The line of a failure.
-pub fn failure(code: &str, text: &str) -> String {
-    serde_json::json!({ "ok": false, "code": code, "error": text }).to_string()
+pub fn failure(err: &ControlError) -> String {
+    let mut line = serde_json::json!({ "ok": false, "code": err.code, "error": err.text });
+    if let Some(id) = &err.id {
+        line["id"] = id.as_str().into();
+    }
+    line.to_string()
 }
 
 /// Reads an answer: its fields without `ok`, or the failure that it tells.
@@ -120,7 +191,8 @@ pub fn parse_answer(line: &str) -> Result<Map<String, Value>, ControlError> {
     match fields.remove("ok") {
         Some(Value::Bool(true)) => Ok(fields),
         Some(Value::Bool(false)) => {
-            Err(ControlError { code: word(&fields, "code"), text: word(&fields, "error") })
+            let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
+            Err(ControlError { code: word(&fields, "code"), text: word(&fields, "error"), id })
         }
         _ => Err(bad("no ok".to_owned())),
     }
@@ -136,7 +208,13 @@ mod tests {
     fn a_call_is_read_as_it_was_written() {
         let ops = [
             Op::Status,
-            Op::Send { to: "jess@titan".into(), body: "a\nb".into(), reply_to: Some("tx_1".into()) },
+            Op::Send {
+                to: "jess@titan".into(),
+                body: "a\nb".into(),
+                reply_to: Some("tx_1".into()),
+                wait_ms: Some(1),
+            },
+            Op::MessageStatus { id: "tx_1".into() },
             Op::Rpc { method: "list_agents".into(), params: json!({"host": "titan"}) },
             Op::Whoami,
             Op::Kick,
@@ -179,8 +257,11 @@ mod tests {
         let fields = parse_answer(&ok(json!({"id": "tx_1", "state": "spooled"}))).unwrap();
         assert_eq!(Value::Object(fields), json!({"id": "tx_1", "state": "spooled"}));
         assert_eq!(Value::Object(parse_answer(&ok(json!([1]))).unwrap()), json!({"result": [1]}));
-        let error = parse_answer(&failure("store_error", "disk full")).unwrap_err();
-        assert_eq!(error, ControlError::new("store_error", "disk full"));
+        for error in
+            [ControlError::new("store_error", "disk full"), ControlError::new("no_route", "no").about("tx_1")]
+        {
+            assert_eq!(parse_answer(&failure(&error)).unwrap_err(), error);
+        }
         for line in ["", "[]", "{}", r#"{"ok":"yes"}"#] {
             assert_eq!(parse_answer(line).unwrap_err().code, "bad_answer", "{line}");
         }

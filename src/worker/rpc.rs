@@ -29,7 +29,7 @@ type Found<T> = Result<Result<T, RpcError>, StoreError>;
 
 /// Answers one call.
 pub(super) async fn call(app: &App, owner: &Owner, method: &str, params: Value) -> Result<Value, RpcError> {
-    if !matches!(method, "read_message" | "chat_reply" | "mark_handled" | "list_agents") {
+    if !matches!(method, "read_message" | "chat_reply" | "mark_handled" | "message_status" | "list_agents") {
         return Err(RpcError::new("unknown_method", "unknown rpc method"));
     }
     let caller = caller(app, owner, &params)?;
@@ -37,6 +37,7 @@ pub(super) async fn call(app: &App, owner: &Owner, method: &str, params: Value) 
         "read_message" => read_message(app, caller, &params).await,
         "chat_reply" => chat_reply(app, caller, &params).await,
         "mark_handled" => mark_handled(app, caller, &params).await,
+        "message_status" => message_status(app, &caller, &params),
         _ => list_agents(app, &caller.org_id, &params),
     }
 }
@@ -220,6 +221,32 @@ async fn mark_handled(app: &App, caller: Queue, params: &Value) -> Result<Value,
     };
     let duplicate = app.write(handle).await.map_err(failed)??;
     Ok(json!({ "duplicate": duplicate }))
+}
+
+/// What became of a message; only its sender may ask.
+fn message_status(app: &App, caller: &Queue, params: &Value) -> Result<Value, RpcError> {
+    let id = text(params, "id")?;
+    let fate = app.db.read(|tx| messages::fate(tx, &caller.org_id, id)).map_err(failed)?;
+    let fate = fate.ok_or_else(|| not_found("message"))?;
+    if fate.sender != format!("{}@{}", caller.agent, caller.host) {
+        return Err(RpcError::new("not_owner", "the message is another agent's"));
+    }
+    let recipients: Vec<Value> = fate
+        .recipients
+        .iter()
+        .map(|recipient| {
+            let mut told = json!({ "agent": recipient.agent, "state": recipient.state });
+            if let Some(error) = &recipient.error {
+                told["error"] = error.as_str().into();
+            }
+            told
+        })
+        .collect();
+    let mut told = json!({ "id": id, "state": fate.state(), "recipients": recipients });
+    if let Some(nak) = fate.nak {
+        told["code"] = nak.as_str().into();
+    }
+    Ok(told)
 }
 
 fn list_agents(app: &App, org_id: &str, params: &Value) -> Result<Value, RpcError> {

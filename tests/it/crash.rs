@@ -6,7 +6,7 @@ use crate::rig::{Rig, until};
 use crate::support::Sink;
 
 /// Rounds of each kind; QUALITY of a release runs more with `TRANSIT_CRASH_ROUNDS`.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     std::env::var("TRANSIT_CRASH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20)
 }
 

@@ -7,5 +7,6 @@ mod history;
 mod namespaces;
 mod sending;
 mod sessions;
+mod waiting;
 mod worker_link;
 mod world;

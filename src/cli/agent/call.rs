@@ -82,6 +82,7 @@ fn op(method: &str, mut params: Map<String, Value>) -> Result<Op, Failure> {
         to: to.ok_or_else(|| missing("to"))?,
         body: body.ok_or_else(|| missing("message"))?,
         reply_to,
+        wait_ms: None,
     })
 }
 
@@ -99,7 +100,7 @@ mod tests {
     fn a_tool_is_the_operation_that_does_it() {
         assert_eq!(op_of("whoami", json!({})).unwrap(), Op::Whoami);
         let params = json!({"to": "jess@titan", "message": "hi", "reply_to": null});
-        let send = Op::Send { to: "jess@titan".into(), body: "hi".into(), reply_to: None };
+        let send = Op::Send { to: "jess@titan".into(), body: "hi".into(), reply_to: None, wait_ms: None };
         assert_eq!(op_of("send_message", params).unwrap(), send);
         let params = json!({"id": "dlv_1"});
         let rpc = Op::Rpc { method: "read_message".into(), params: params.clone() };

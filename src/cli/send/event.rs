@@ -17,6 +17,7 @@ use crate::secret::Secret;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
 use crate::store::spool::outbox::{Added, Entry, EntryKind, NewEntry, SecretRef};
+use crate::text;
 
 /// `KEY=VALUE`.
 pub(super) fn parse_meta(text: &str) -> Result<(String, String), String> {
@@ -31,14 +32,16 @@ pub(super) fn parse_meta(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
     let (event_key, body) = if args.event.raw { raw(args)? } else { from_content(args)? };
     let sender = Sender::new(args, target)?;
+    let mut out = Out::new();
     if args.delivery.dry_run {
-        return sender.show(&body, args.json);
+        sender.show(&mut out, &body, args.json)?;
+        out.finish()?;
+        return Ok(Exit::Ok);
     }
     let ended = sender.send(sender.open_spool()?.as_mut(), &event_key, &body)?;
     if let Some(failure) = ended.failure {
         return Err(failure);
     }
-    let mut out = Out::new();
     ended.report.write(&mut out, args.json)?;
     out.finish()?;
     Ok(Exit::Ok)
@@ -204,8 +207,9 @@ impl Sender {
         }
     }
 
-    /// Prints the request that would go out now.
-    fn show(&self, body: &[u8], json: bool) -> Result<Exit, Failure> {
+    /// Prints the request that would go out now: its exact bytes, but what a terminal would act on is shown as an
+    /// escape there.
+    pub(super) fn show(&self, out: &mut Out, body: &[u8], json: bool) -> std::io::Result<()> {
         let url = &self.target.url;
         let host = match (url.host_str().unwrap_or_default(), url.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
@@ -214,25 +218,26 @@ impl Sender {
         let signed = signed_headers(body, &self.secret, self.clock.wall());
         let length = ("Content-Length", body.len().to_string());
         let headers = std::iter::once(("Host", host)).chain(signed).chain(std::iter::once(length));
-        let mut out = Out::new();
+        // Every rule was checked, so that it is text.
+        let text = String::from_utf8_lossy(body);
         if json {
             let headers: serde_json::Map<_, _> =
                 headers.map(|(name, value)| (name.to_owned(), value.into())).collect();
-            let body = String::from_utf8_lossy(body);
             let request =
-                serde_json::json!({"method": "POST", "url": url.as_str(), "headers": headers, "body": body});
-            writeln!(out, "{request}")?;
-        } else {
-            writeln!(out, "POST {} HTTP/1.1", url.path())?;
-            for (name, value) in headers {
-                writeln!(out, "{name}: {value}")?;
-            }
-            writeln!(out)?;
-            out.write_all(body)?;
-            writeln!(out)?;
+                serde_json::json!({"method": "POST", "url": url.as_str(), "headers": headers, "body": text});
+            return writeln!(out, "{}", text::visible_json(&request.to_string()));
         }
-        out.finish()?;
-        Ok(Exit::Ok)
+        writeln!(out, "POST {} HTTP/1.1", url.path())?;
+        for (name, value) in headers {
+            writeln!(out, "{name}: {value}")?;
+        }
+        writeln!(out)?;
+        if output::is_on_terminal() {
+            let lines: Vec<_> = text.split('\n').map(text::visible).collect();
+            return writeln!(out, "{}", lines.join("\n"));
+        }
+        out.write_all(body)?;
+        writeln!(out)
     }
 }
 
@@ -242,6 +247,6 @@ fn as_if_noted(verdict: Verdict, now: Wall) -> Settled {
     match verdict {
         Verdict::Done(outcome) => Settled::Sent(outcome),
         Verdict::Refused { kind, why } => Settled::Dead { kind: Some(kind), why },
-        Verdict::Later { why, .. } => Settled::Waiting { next: now, why },
+        Verdict::Later { why, .. } | Verdict::Misconfigured { why } => Settled::Waiting { next: now, why },
     }
 }

@@ -39,6 +39,10 @@ type Outcome = Receiver<Result<Ended, Failure>>;
 pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
     let (from, name) = body::open(args.body.as_deref())?;
     let sender = Arc::new(Sender::new(args, target)?);
+    let reader = Reader { name, options: args.event.clone() };
+    if args.delivery.dry_run {
+        return show(&sender, &reader, from, args.json);
+    }
     let (give, tasks) = sync_channel(usize::from(args.event.jobs));
     let (announce, outcomes) = sync_channel(AHEAD);
     let tasks = Arc::new(Mutex::new(tasks));
@@ -46,9 +50,21 @@ pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
         let (sender, tasks) = (sender.clone(), tasks.clone());
         spawn("send", move || work(&sender, &tasks))?;
     }
-    let reader = Reader { name, options: args.event.clone(), give, announce };
-    spawn("read", move || reader.run(from))?;
+    spawn("read", move || hand_out(&reader, from, &give, &announce))?;
     print(&outcomes, args.json)
+}
+
+/// Prints the request of every line, up to the first one that cannot be used.
+fn show(sender: &Sender, reader: &Reader, from: impl Read, json: bool) -> Result<Exit, Failure> {
+    let mut out = Out::new();
+    let mut shown = Ok(());
+    let read = reader.run(from, |_, body| {
+        shown = sender.show(&mut out, &body, json);
+        shown.is_ok()
+    });
+    shown?;
+    out.finish()?;
+    read.map(|()| Exit::Ok)
 }
 
 fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
@@ -56,10 +72,12 @@ fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     started.map(drop).map_err(|err| Failure::new(Exit::TryLater, "start a thread", err))
 }
 
-/// Prints outcomes as they come, in their order. After the first failure of ours nothing more is read.
+/// Prints outcomes as they come, in their order. After the first failure of ours nothing more is read. What was not
+/// taken has its outcome, too, and the first of them is the exit.
 fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
     let mut out = Out::new();
     let mut exit = Exit::Ok;
+    let (mut all, mut failed) = (0u64, 0u64);
     loop {
         let outcome = match outcomes.try_recv() {
             Ok(outcome) => outcome,
@@ -76,23 +94,26 @@ fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
         let ended = outcome.recv().unwrap_or_else(|_| {
             Err(Failure::new(Exit::Software, "send an event", "its thread ended without an outcome"))
         });
-        match ended {
-            Ok(ended) => {
-                ended.report.write(&mut out, json)?;
-                exit = if exit == Exit::Ok {
-                    ended.failure.map_or(Exit::Ok, |failure| failure.exit)
-                } else {
-                    exit
-                };
-            }
+        let ended = match ended {
+            Ok(ended) => ended,
             Err(failure) => {
                 out.finish()?;
                 return Err(failure);
             }
+        };
+        ended.report.write(&mut out, json)?;
+        all += 1;
+        if let Some(failure) = ended.failure {
+            failed += 1;
+            exit = if exit == Exit::Ok { failure.exit } else { exit };
         }
     }
     out.finish()?;
-    Ok(exit)
+    if failed == 0 {
+        return Ok(exit);
+    }
+    let why = format!("{failed} of {all} events were not taken");
+    Err(Failure::new(exit, "send the lines", why).hint("each one's outcome says why"))
 }
 
 /// Sends tasks until there are none.
@@ -115,16 +136,29 @@ fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>) {
     }
 }
 
-/// Turns lines into tasks.
+/// Hands every event to whoever sends next; what ends the reading is an outcome, too.
+fn hand_out(reader: &Reader, from: impl Read, give: &SyncSender<Task>, announce: &SyncSender<Outcome>) {
+    let read = reader.run(from, |event_key, body| {
+        let (tell, outcome) = channel();
+        announce.send(outcome).is_ok() && give.send(Task { event_key, body, tell }).is_ok()
+    });
+    if let Err(failure) = read {
+        let (tell, outcome) = channel();
+        // The printer may have failed before us, and then it does not matter.
+        let _ = tell.send(Err(failure));
+        let _ = announce.send(outcome);
+    }
+}
+
+/// Turns lines into events.
 struct Reader {
     name: String,
     options: EventArgs,
-    give: SyncSender<Task>,
-    announce: SyncSender<Outcome>,
 }
 
 impl Reader {
-    fn run(self, mut from: impl Read) {
+    /// Gives the key and the request body of every line to `each`, until that answers that nobody wants more.
+    fn run(&self, mut from: impl Read, mut each: impl FnMut(String, Vec<u8>) -> bool) -> Result<(), Failure> {
         let mut lines = Lines::new(LINE_BYTES);
         let mut bytes = vec![0; 64 * 1024];
         let mut waiting = VecDeque::new();
@@ -138,36 +172,21 @@ impl Reader {
                 }
                 Ok(read) => lines.push(&bytes[..read]),
                 Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(err) => return self.fail(body::unreadable(&self.name, &err)),
+                Err(err) => return Err(body::unreadable(&self.name, &err)),
             }
             while let Some(line) = lines.next() {
                 waiting.push_back(line);
             }
             for line in waiting.drain(..) {
                 number += 1;
-                let is_wanted = match self.event(&line, number) {
-                    Ok(Some((event_key, body))) => self.hand_on(event_key, body),
-                    Ok(None) => true,
-                    Err(failure) => return self.fail(failure),
-                };
-                if !is_wanted {
-                    return;
+                if let Some((event_key, body)) = self.event(&line, number)?
+                    && !each(event_key, body)
+                {
+                    return Ok(());
                 }
             }
         }
-    }
-
-    /// Answers whether anybody still wants it.
-    fn hand_on(&self, event_key: String, body: Vec<u8>) -> bool {
-        let (tell, outcome) = channel();
-        self.announce.send(outcome).is_ok() && self.give.send(Task { event_key, body, tell }).is_ok()
-    }
-
-    fn fail(&self, failure: Failure) {
-        let (tell, outcome) = channel();
-        // The printer may have failed before us, and then it does not matter.
-        let _ = tell.send(Err(failure));
-        let _ = self.announce.send(outcome);
+        Ok(())
     }
 
     /// The key and the request body of a line; `None` for a line that is blank.

@@ -1,16 +1,19 @@
 //! A message: the local daemon keeps it and says who it is from.
 
 use std::io::Write;
+use std::time::Instant;
 
 use serde_json::{Map, Value};
 
 use super::report::Report;
-use super::{Args, body};
+use super::{Args, body, status};
 use crate::addr::{Addr, Name};
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure, Out};
+use crate::id::IdKind;
 use crate::limits;
-use crate::proto::control::Op;
+use crate::proto::control::{MessageState, MessageStatus, Op};
+use crate::text;
 
 /// Hands the message to the daemon and prints what became of it.
 ///
@@ -26,16 +29,31 @@ pub(super) fn run(args: &Args, to: &Addr) -> Result<Exit, Failure> {
     if body.is_empty() {
         return Err(Failure::new(Exit::Data, "send the message", "its body is empty"));
     }
-    let op = Op::Send { to: to.to_string(), body, reply_to: args.reply_to.clone() };
+    if let Some(id) = args.reply_to.as_deref().filter(|id| IdKind::of(id).is_none()) {
+        return Err(Failure::new(
+            Exit::Data,
+            format_args!("answer {id}"),
+            "it is no id like tx_0123456789ab",
+        ));
+    }
+    let wait_ms = args.wait.map(|wait| u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX));
+    let op = Op::Send { to: to.to_string(), body, reply_to: args.reply_to.clone(), wait_ms };
     let call = control::call_of(op, args.as_agent.clone());
     let mut out = Out::new();
     if args.delivery.dry_run {
-        writeln!(out, "{}", call.encode())?;
-    } else {
-        let answer = control::ask(&control::paths()?, &call)?;
-        let answer = answer.map_err(|err| control::refused(format_args!("send to {to}"), &err))?;
-        report(to, &answer)?.write(&mut out, args.json)?;
+        writeln!(out, "{}", text::visible_json(&call.encode()))?;
+        out.finish()?;
+        return Ok(Exit::Ok);
     }
+    let began = Instant::now();
+    let answer = control::ask(&control::paths()?, &call)?;
+    let answer = answer.map_err(|err| control::refused(format_args!("send to {to}"), &err))?;
+    let status = read(to, &answer)?;
+    if let Some(wait) = args.wait {
+        drop(out);
+        return status::follow(args, wait, status, began);
+    }
+    Report::of_message(&status).write(&mut out, args.json)?;
     out.finish()?;
     Ok(Exit::Ok)
 }
@@ -65,21 +83,27 @@ fn refuse_options_of_events(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn report(to: &Addr, answer: &Map<String, Value>) -> Result<Report, Failure> {
+/// What the daemon says of a message that it has just taken.
+fn read(to: &Addr, answer: &Map<String, Value>) -> Result<MessageStatus, Failure> {
     let word = |name: &str| answer.get(name).and_then(Value::as_str);
-    let (Some(id), Some(outcome)) = (word("id"), word("state")) else {
-        return Err(Failure::new(Exit::Protocol, "read transitd's answer", "it names no id and no state"));
+    let state = match word("state") {
+        Some("injected") => Some(MessageState::Injected),
+        Some("committed") => Some(MessageState::Committed),
+        Some("spooled") => Some(MessageState::Spooled),
+        _ => None,
     };
-    let is_sent = matches!(outcome, "committed" | "injected");
-    Ok(Report {
+    let (Some(id), Some(state)) = (word("id"), state) else {
+        let why = "it names no id and no state that a message can be in";
+        return Err(Failure::new(Exit::Protocol, "read transitd's answer", why));
+    };
+    Ok(MessageStatus {
         id: id.to_owned(),
-        kind: "message",
         dest: to.to_string(),
-        event_key: None,
-        outcome: outcome.to_owned(),
-        state: if is_sent { "sent" } else { "pending" },
-        attempts: u32::from(is_sent),
+        state,
+        attempts: u32::from(state != MessageState::Spooled),
         next_attempt_at: None,
         error: word("warning").map(str::to_owned),
+        recipients: Vec::new(),
+        unknown: None,
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::store::spool::outbox::{NewEntry, State};
+use crate::store::spool::outbox::{EntryKind, NewEntry, State};
 
 fn answer(status: u16, body: &str) -> Answer {
     Answer { status, retry_after: None, body: body.as_bytes().to_vec(), is_cut: false }
@@ -59,7 +59,7 @@ fn a_refusal_is_permanent_or_passing_by_its_status() {
 fn the_other_side_names_the_rule_and_the_wait() {
     let why = |verdict| match verdict {
         Verdict::Refused { why, .. } | Verdict::Later { why, .. } => why,
-        Verdict::Done(_) => panic!("done"),
+        other => panic!("{other:?}"),
     };
     let body = r#"{"error":"is missing","field":"content"}"#;
     assert_eq!(why(judged(answer(400, body))), "the answer was 400: content: is missing");
@@ -115,6 +115,59 @@ fn add(spool: &mut Spool, id: &str, dest: &str, secret: &Path, now: Wall) {
     spool.outbox().add(&entry, now).unwrap();
 }
 
+/// A pass over at most so many entries.
+struct Most(AtomicUsize);
+
+impl Watch for Most {
+    fn next(&self) -> Option<Duration> {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).ok()?;
+        Some(Duration::from_secs(20))
+    }
+}
+
+#[test]
+fn a_pass_without_claims_tries_what_is_due_and_nobody_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret").unwrap();
+    let (dest, served) = serve(&["HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]);
+    let clock = SystemClock::new();
+    let now = clock.wall();
+    let mut spool = Spool::open(dir.path()).unwrap();
+    for n in 0..40 {
+        add(&mut spool, &format!("e{n}"), &dest, &secret, now);
+    }
+    add(&mut spool, "later", &dest, &secret, now + Duration::from_secs(60));
+    assert!(spool.outbox().claim("e7", Process::current(), now).unwrap().is_some());
+    let mut flusher = Flusher::new(Poster::new(Duration::from_secs(20)));
+    let watch = Most(AtomicUsize::new(30));
+    let flushed = flusher.flush_unclaimed(&mut spool, &clock, &watch).unwrap();
+    assert_eq!((flushed.sent, served.load(Ordering::SeqCst)), (30, 30));
+    let watch = Most(AtomicUsize::new(99));
+    let flushed = flusher.flush_unclaimed(&mut spool, &clock, &watch).unwrap();
+    assert_eq!((flushed.sent, served.load(Ordering::SeqCst)), (9, 39));
+}
+
+#[test]
+fn many_jobs_share_a_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret").unwrap();
+    let (dest, served) = serve(&["HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]);
+    let clock = SystemClock::new();
+    let mut spool = Spool::open(dir.path()).unwrap();
+    for n in 0..30 {
+        add(&mut spool, &format!("e{n}"), &dest, &secret, clock.wall());
+    }
+    let watch: std::sync::Arc<dyn Watch + Send> = std::sync::Arc::new(Most(AtomicUsize::new(20)));
+    let poster = Poster::new(Duration::from_secs(20));
+    let jobs = flush_in_parallel(dir.path(), 4, &poster, &watch).unwrap();
+    let passes: Vec<_> = jobs.iter().map(Result::unwrap).collect();
+    assert_eq!((passes.len(), passes.iter().map(|pass| pass.sent).sum::<u64>()), (4, 20));
+    assert_eq!((served.load(Ordering::SeqCst), spool.outbox().waiting(EntryKind::Event).unwrap()), (20, 10));
+}
+
 #[test]
 fn what_is_due_is_tried_once_a_pass() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,8 +189,8 @@ fn what_is_due_is_tried_once_a_pass() {
     let old = Wall(now.0 - 4 * 86_400_000);
     add(&mut spool, "z", "http://127.0.0.1:1/ingest/ci", &secret, old);
     let mut flusher = Flusher::new(Poster::new(Duration::from_secs(20)));
-    let flushed = flusher.flush_due(&mut spool, &clock, &|| true).unwrap();
-    assert_eq!((flushed.sent, flushed.waiting, flushed.dead.len()), (1, 3, 2), "{flushed:?}");
+    let flushed = flusher.flush_due(&mut spool, &clock, &Most(AtomicUsize::new(99))).unwrap();
+    assert_eq!(flushed, Flushed { sent: 1, waiting: 3, dead: 2, unnoted: 0 });
     assert_eq!(served.load(Ordering::SeqCst), 4);
     let entry = |spool: &mut Spool, id| spool.outbox().get(id, clock.wall()).unwrap().unwrap();
     assert_eq!(entry(&mut spool, "a").outcome.as_deref(), Some("queued"));
@@ -149,5 +202,8 @@ fn what_is_due_is_tried_once_a_pass() {
     assert!(e.state == State::Pending && e.error.unwrap().contains("missing"));
     assert!(entry(&mut spool, "z").error.unwrap().starts_with("given up after 3 days: "));
     std::fs::write(&missing, "s3cret").unwrap();
-    assert_eq!(flusher.flush_due(&mut spool, &clock, &|| false).unwrap(), Flushed::default());
+    assert_eq!(
+        flusher.flush_due(&mut spool, &clock, &Most(AtomicUsize::new(0))).unwrap(),
+        Flushed::default()
+    );
 }

@@ -4,6 +4,9 @@
 //! with its connection, is *held* until it is settled: the sender's later messages to the same agent wait behind
 //! it.
 
+mod fate;
+
+pub use self::fate::{Fate, Recipient, fate};
 use super::{Row, StoreError, Tx, values};
 use crate::clock::{Backoff, Wall};
 use crate::id::IdKind;

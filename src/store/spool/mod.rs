@@ -6,7 +6,10 @@
 
 pub mod agents;
 pub mod inbox;
+pub mod local;
+pub mod look;
 pub mod outbox;
+pub mod rescue;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -23,11 +26,16 @@ use super::{StoreError, files};
 pub const SPOOL_DB: &str = "spool.db";
 /// The name of the file at which writers queue.
 const SPOOL_LOCK: &str = "spool.lock";
+/// The name of the file that says who flushes.
+const FLUSH_LOCK: &str = "flush.lock";
 
 /// Every schema step, oldest first. A database's `user_version` is the number of steps it has been through; a
 /// step that was released is never changed, only followed by another.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../sql/spool_0001_outbox.sql"), include_str!("../sql/spool_0002_inbox.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../sql/spool_0001_outbox.sql"),
+    include_str!("../sql/spool_0002_inbox.sql"),
+    include_str!("../sql/spool_0003_order.sql"),
+];
 
 /// The newest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
@@ -57,13 +65,23 @@ impl Spool {
         files::private_dir(data_dir)?;
         let path = data_dir.join(SPOOL_DB);
         let lock = open_private(&data_dir.join(SPOOL_LOCK))?;
-        open_private(&path)?;
+        let length =
+            open_private(&path)?.metadata().map_err(|err| StoreError::io("look at", &path, err))?.len();
+        look::refuse_cut(&path, length)?;
         let db = Connection::open(&path).map_err(|err| StoreError::sql(&path, err))?;
         let mut spool = Self { db, lock, path };
         spool.configure().map_err(|err| StoreError::sql(&spool.path, err))?;
         spool.migrate()?;
         spool.tighten()?;
         Ok(spool)
+    }
+
+    /// The same, but a spool that is not there is not made either: `None`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(data_dir: &Path) -> Result<Option<Self>, StoreError> {
+        if look::is_there(&data_dir.join(SPOOL_DB))? { Self::open(data_dir).map(Some) } else { Ok(None) }
     }
 
     /// Where the database is.
@@ -102,6 +120,9 @@ impl Spool {
         self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.db.pragma_update(None, "synchronous", "FULL")?;
         self.db.pragma_update(None, "foreign_keys", true)?;
+        // What was removed is gone from the file too; so a rescue, which reads pages and not tables, finds only rows
+        // that are there.
+        self.db.pragma_update(None, "secure_delete", true)?;
         self.db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
     }
 
@@ -112,6 +133,8 @@ impl Spool {
             return Ok(());
         }
         {
+            // It is made with the spool, because a full disk may have no room for it later.
+            open_private(&self.path.with_file_name(FLUSH_LOCK))?;
             // Changing the journal mode does not wait for other connections, so it has its turn like a writer.
             let _turn = Turn::take(&self.lock, &self.path)?;
             self.db
@@ -139,9 +162,7 @@ impl Spool {
     /// SQLite gives its log the mode that the database has; a database from a careless copy is mended here.
     fn tighten(&self) -> Result<(), StoreError> {
         for suffix in ["", "-wal", "-shm"] {
-            let mut path = self.path.as_os_str().to_owned();
-            path.push(suffix);
-            let path = PathBuf::from(path);
+            let path = with_suffix(&self.path, suffix);
             match fs::metadata(&path) {
                 Ok(found) if found.mode() & 0o077 != 0 => {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
@@ -158,6 +179,13 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
     // It is a signed number in the file's head; a negative one is nothing that any version wrote.
     let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(u32::try_from(found).unwrap_or(u32::MAX))
+}
+
+/// The name of a file that stands beside another.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// Opens a file of ours, or makes it, 0600.
@@ -177,18 +205,55 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
     options.open(path).map_err(failed)
 }
 
+/// The right to flush, which one command at a time has. It ends with its process, in whatever way that ends.
+#[derive(Debug)]
+pub struct FlushLock(#[allow(dead_code)] File); // held, never read
+
+impl FlushLock {
+    /// Takes it. `None` when another process has it.
+    ///
+    /// # Errors
+    /// When its file cannot be opened or locked.
+    pub fn try_take(data_dir: &Path) -> Result<Option<Self>, StoreError> {
+        let path = data_dir.join(FLUSH_LOCK);
+        let file = open_private(&path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(err) => Err(StoreError::io("lock", &path, err.into())),
+        }
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// As [`try_take`](Self::try_take).
+    pub fn take(data_dir: &Path) -> Result<Self, StoreError> {
+        let path = data_dir.join(FLUSH_LOCK);
+        let file = open_private(&path)?;
+        lock(&file, &path)?;
+        Ok(Self(file))
+    }
+}
+
+/// Waits for a lock that the kernel hands on in order.
+fn lock(file: &File, path: &Path) -> Result<(), StoreError> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(err) => return Err(StoreError::io("lock", path, err.into())),
+        }
+    }
+}
+
 /// A writer's turn, given back when dropped and when the process ends in whatever way.
 struct Turn<'a>(&'a File);
 
 impl<'a> Turn<'a> {
-    fn take(lock: &'a File, path: &Path) -> Result<Self, StoreError> {
-        loop {
-            match rustix::fs::flock(lock, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Self(lock)),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(err) => return Err(StoreError::io("lock", path, err.into())),
-            }
-        }
+    fn take(file: &'a File, path: &Path) -> Result<Self, StoreError> {
+        lock(file, path)?;
+        Ok(Self(file))
     }
 }
 
@@ -200,119 +265,4 @@ impl Drop for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().mode() & 0o777
-    }
-
-    #[test]
-    fn the_spool_and_its_log_are_the_owners_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("deep/data");
-        let spool = Spool::open(&data).unwrap();
-        assert_eq!(mode(&data), 0o700);
-        for name in ["spool.db", "spool.db-wal", "spool.db-shm", "spool.lock"] {
-            assert_eq!(mode(&data.join(name)), 0o600, "{name}");
-        }
-        drop(spool);
-        fs::set_permissions(data.join("spool.db"), fs::Permissions::from_mode(0o644)).unwrap();
-        Spool::open(&data).unwrap();
-        assert_eq!(mode(&data.join("spool.db")), 0o600);
-    }
-
-    #[test]
-    fn every_commit_is_synced() {
-        let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::open(dir.path()).unwrap();
-        let number = |pragma| {
-            spool.read(|db| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))).unwrap()
-        };
-        assert_eq!((number("synchronous"), number("foreign_keys")), (2, 1));
-        let journal: String =
-            spool.read(|db| db.pragma_query_value(None, "journal_mode", |row| row.get(0))).unwrap();
-        assert_eq!(journal, "wal");
-    }
-
-    #[test]
-    fn a_newer_database_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::open(dir.path()).unwrap();
-        spool.db.pragma_update(None, "user_version", 99).unwrap();
-        drop(spool);
-        match Spool::open(dir.path()) {
-            Err(StoreError::Newer { found: 99, known: KNOWN, .. }) => {}
-            other => panic!("{other:?}"),
-        }
-        let db = Connection::open(dir.path().join("spool.db")).unwrap();
-        assert_eq!(version(&db).unwrap(), 99);
-    }
-
-    #[test]
-    fn what_is_no_database_of_ours_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool.db");
-        fs::write(&path, "certainly not a database, and long enough to hold a header of one".repeat(99))
-            .unwrap();
-        assert!(matches!(Spool::open(dir.path()), Err(StoreError::Damaged { .. })));
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert!(matches!(Spool::open(dir.path()), Err(StoreError::InTheWay { .. })));
-        let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
-        assert!(matches!(Spool::open(&file), Err(StoreError::InTheWay { .. })));
-        assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::InTheWay { .. })));
-    }
-
-    #[test]
-    fn another_user_s_spool_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(Spool::open(dir.path()).unwrap());
-        let path = dir.path().join("spool.db");
-        // Only root can give a file away; for everybody else there is nothing to see here.
-        if std::os::unix::fs::chown(&path, Some(4711), None).is_ok() {
-            assert!(matches!(Spool::open(dir.path()), Err(StoreError::Foreign { .. })));
-        }
-    }
-
-    #[test]
-    fn a_failed_transaction_leaves_nothing_and_gives_the_turn_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(dir.path()).unwrap();
-        let failed = spool.write(|tx| {
-            tx.execute_batch("CREATE TABLE half (x)")?;
-            tx.execute_batch("SELECT nothing FROM nowhere")
-        });
-        assert!(matches!(failed, Err(StoreError::Sql { .. })));
-        let mut other = Spool::open(dir.path()).unwrap();
-        other.write(|tx| tx.execute_batch("CREATE TABLE half (x)")).unwrap();
-    }
-
-    #[test]
-    fn writers_of_many_threads_all_get_their_turn() {
-        let dir = tempfile::tempdir().unwrap();
-        let count = |tx: &Transaction<'_>| tx.execute_batch("UPDATE counter SET n = n + 1");
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let mut spool = Spool::open(dir.path()).unwrap();
-                    spool
-                        .write(|tx| {
-                            tx.execute_batch(
-                                "CREATE TABLE IF NOT EXISTS counter (one INTEGER PRIMARY KEY, n);
-                                 INSERT OR IGNORE INTO counter VALUES (1, 0)",
-                            )
-                        })
-                        .unwrap();
-                    for _ in 0..20 {
-                        spool.write(count).unwrap();
-                    }
-                });
-            }
-        });
-        let spool = Spool::open(dir.path()).unwrap();
-        let n: i64 = spool.read(|db| db.query_row("SELECT n FROM counter", [], |row| row.get(0))).unwrap();
-        assert_eq!(n, 160);
-    }
-}
+mod tests;

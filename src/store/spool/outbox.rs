@@ -10,14 +10,18 @@
 //! | any but sent | dead | [`Outbox::dead`]: a permanent refusal, or too old |
 
 mod entry;
+pub(super) mod row;
+mod tend;
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use self::entry::{COLUMNS, read_claim, read_entry, read_state};
+pub(super) use self::entry::{COLUMNS, read_claim, read_entry, read_kind, read_state};
 pub use self::entry::{Entry, EntryKind, NewEntry, SecretRef, State};
+pub use self::row::{Fault, Row};
+pub use self::tend::{Imported, Removed, Retried};
 use super::Spool;
 use crate::clock::Wall;
 use crate::limits;
@@ -77,7 +81,7 @@ impl Outbox<'_> {
         now: Wall,
     ) -> Result<Option<Entry>, StoreError> {
         match self.0.write(|tx| insert(tx, entry, now, Some(by)))?.ok_or(FULL)? {
-            Added::New => Ok(Some(entry.claimed_at(now))),
+            Added::New => Ok(Some(Entry { state: State::Claimed, ..entry.to_entry(now) })),
             Added::Known(_) => Ok(None),
         }
     }
@@ -256,6 +260,64 @@ impl Outbox<'_> {
         })
     }
 
+    /// Entries that are due, at most `most`, without a claim: for a disk that takes none. In the order in which they
+    /// were added, after the place `after`; each with its place.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn due_unclaimed(
+        &self,
+        kind: EntryKind,
+        now: Wall,
+        after: i64,
+        most: u32,
+    ) -> Result<Vec<(i64, Entry)>, StoreError> {
+        self.0.read(|db| {
+            let sql = format!(
+                "SELECT {COLUMNS}, seq FROM outbox NOT INDEXED WHERE seq > ?1 AND kind = ?2
+                 AND (state = 'claimed' OR state = 'pending'
+                      AND (next_attempt_at <= ?3 OR next_attempt_at > ?3 + longest_wait))
+                 ORDER BY seq LIMIT ?4"
+            );
+            let mut query = db.prepare_cached(&sql)?;
+            let found = query.query_map(params![after, kind.as_str(), now.0, most], |row| {
+                Ok((row.get(19)?, read_entry(row, now)?))
+            })?;
+            found.collect()
+        })
+    }
+
+    /// How many entries of this kind are due.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn due_count(&self, kind: EntryKind, now: Wall) -> Result<u64, StoreError> {
+        self.0.read(|db| {
+            let lapsed =
+                claims(db)?.iter().filter(|it| it.kind == kind.as_str() && !it.by.is_alive()).count();
+            let waiting: i64 = db
+                .prepare_cached(
+                    "SELECT COUNT(*) FROM outbox WHERE state = 'pending' AND kind = ?1
+                     AND (next_attempt_at <= ?2 OR next_attempt_at > ?2 + longest_wait)",
+                )?
+                .query_row((kind.as_str(), now.0), |row| row.get(0))?;
+            Ok(waiting.cast_unsigned() + lapsed as u64)
+        })
+    }
+
+    /// How many entries of this kind wait or are being tried.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn waiting(&self, kind: EntryKind) -> Result<u64, StoreError> {
+        self.0.read(|db| {
+            let sql = "SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'claimed') AND kind = ?1";
+            db.prepare_cached(sql)?
+                .query_row([kind.as_str()], |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        })
+    }
+
     /// Forgets what was sent before `before`. Answers how many entries that were.
     ///
     /// # Errors
@@ -290,15 +352,23 @@ fn insert(
     if u64::try_from(waiting).unwrap_or(0) >= limits::SPOOL_MAX {
         return Ok(None);
     }
-    let (file, variable) = match entry.secret {
+    store(tx, &entry.to_entry(now), by)?;
+    Ok(Some(Added::New))
+}
+
+/// Writes a row of its own for this entry, which is not there yet.
+fn store(tx: &Transaction<'_>, entry: &Entry, by: Option<Process>) -> rusqlite::Result<()> {
+    let (file, variable) = match &entry.secret {
         Some(SecretRef::File(path)) => (Some(path.as_os_str().as_bytes()), None),
         Some(SecretRef::Env(name)) => (None, Some(name)),
         None => (None, None),
     };
+    let wait = entry.next_attempt_at.0.saturating_sub(entry.updated_at.0);
     tx.prepare_cached(
         "INSERT INTO outbox (id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state,
-         claim_pid, claim_start, created_at, updated_at, next_attempt_at, longest_wait)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14)",
+         claim_pid, claim_start, created_at, updated_at, next_attempt_at, longest_wait, attempts, outcome, error,
+         digest)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
     )?
     .execute(params![
         entry.id,
@@ -310,13 +380,19 @@ fn insert(
         entry.body,
         file,
         variable,
-        if by.is_some() { State::Claimed } else { State::Pending }.as_str(),
+        if by.is_some() { State::Claimed } else { entry.state }.as_str(),
         by.map(|by| by.pid),
         by.map(|by| by.start_time.cast_signed()),
-        now.0,
-        (now + entry.kind.backoff().cap).0 - now.0,
-    ])?;
-    Ok(Some(Added::New))
+        entry.created_at.0,
+        entry.updated_at.0,
+        entry.next_attempt_at.0,
+        wait.max((entry.updated_at + entry.kind.backoff().cap).0 - entry.updated_at.0),
+        entry.attempts,
+        entry.outcome,
+        entry.error,
+        row::digest(entry),
+    ])
+    .map(drop)
 }
 
 struct Claim {

@@ -153,7 +153,9 @@ pub(super) fn call() -> impl Strategy<Value = Call> {
         Just(Op::Status),
         Just(Op::Whoami),
         Just(Op::Kick),
-        (text(), text(), option::of(text())).prop_map(|(to, body, reply_to)| Op::Send { to, body, reply_to }),
+        (text(), text(), option::of(text()), any::<Option<u64>>())
+            .prop_map(|(to, body, reply_to, wait_ms)| Op::Send { to, body, reply_to, wait_ms }),
+        text().prop_map(|id| Op::MessageStatus { id }),
         (text(), json()).prop_map(|(method, params)| Op::Rpc { method, params }),
     ];
     (op, option::of(text()), option::of(text())).prop_map(|(op, pane_id, as_agent)| Call {

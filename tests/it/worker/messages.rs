@@ -190,3 +190,42 @@ fn an_event_that_comes_in_does_not_pass_those_that_wait_for_room() {
     post(ids.len());
     assert_eq!(daemon.delivered()["id"], ids[QUEUE_BATCH].as_str());
 }
+
+#[test]
+fn only_its_sender_is_told_what_became_of_a_message() {
+    let (_worker, mut amy, mut bob, _beta) = pair();
+    let id = "tx_000000000001";
+    let status = |daemon: &mut Daemon, caller: &str, id: &str| {
+        daemon.call(caller, "message_status", json!({ "id": id }))
+    };
+    assert_eq!(amy.send(id, "amy@alpha", "bob@beta", "x")["t"], "send_ack");
+    let delivered = bob.delivered();
+    let queued =
+        json!({ "id": id, "state": "queued", "recipients": [{ "agent": "bob@beta", "state": "queued" }] });
+    assert_eq!(status(&mut amy, "amy", id).unwrap(), queued);
+    assert_eq!(status(&mut bob, "bob", id).unwrap_err(), "not_owner", "the recipient is not the sender");
+    bob.ack(&delivered);
+    settled_roster(&mut bob, "bob");
+    let told = status(&mut amy, "amy", id).unwrap();
+    assert_eq!((&told["state"], &told["recipients"][0]["state"]), (&json!("injected"), &json!("injected")));
+
+    assert_eq!(amy.send("tx_000000000002", "amy@alpha", "bob@beta", "x")["t"], "send_ack");
+    let delivered = bob.delivered();
+    bob.nak(&delivered, "adapter_rejected", false);
+    assert_eq!(amy.delivered()["t"], "deliver", "the bounce");
+    let told = status(&mut amy, "amy", "tx_000000000002").unwrap();
+    assert_eq!(
+        (&told["state"], &told["recipients"][0]["error"]),
+        (&json!("dead"), &json!("adapter_rejected"))
+    );
+
+    assert_eq!(code(&amy.send("tx_000000000003", "amy@alpha", "nobody@beta", "x")), "no_route");
+    let told = status(&mut amy, "amy", "tx_000000000003").unwrap();
+    assert_eq!(
+        told,
+        json!({ "id": "tx_000000000003", "state": "dead", "code": "no_route", "recipients": [] })
+    );
+    assert_eq!(status(&mut amy, "amy", "tx_00000000000f").unwrap_err(), "not_found");
+    assert_eq!(status(&mut amy, "eve", id).unwrap_err(), "invalid_caller");
+    assert_eq!(amy.call("amy", "message_status", json!({})).unwrap_err(), "bad_params");
+}

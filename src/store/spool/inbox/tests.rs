@@ -1,3 +1,5 @@
+//! What a delivery turns out to be, and what its session and the Worker hear of it.
+
 use super::*;
 use crate::proto::envelope::{Envelope, Kind};
 

@@ -20,6 +20,9 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Event, Self::Message];
+
     /// The stable word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,6 +54,9 @@ pub enum State {
 }
 
 impl State {
+    /// All of them, in the order of an entry's way.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Claimed, Self::Sent, Self::Dead];
+
     /// The stable word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,8 +99,8 @@ pub struct NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    /// The entry that this becomes when it is claimed as it is added.
-    pub(super) fn claimed_at(&self, now: Wall) -> Entry {
+    /// The entry that this becomes when it is added.
+    pub(super) fn to_entry(&self, now: Wall) -> Entry {
         Entry {
             id: self.id.to_owned(),
             kind: self.kind,
@@ -104,7 +110,7 @@ impl NewEntry<'_> {
             event_key: self.event_key.map(str::to_owned),
             body: self.body.to_vec(),
             secret: self.secret.cloned(),
-            state: State::Claimed,
+            state: State::Pending,
             attempts: 0,
             created_at: now,
             updated_at: now,
@@ -151,10 +157,10 @@ pub struct Entry {
 }
 
 /// The columns that [`read_entry`] reads.
-pub(super) const COLUMNS: &str = "id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state, attempts, \
+pub(in crate::store::spool) const COLUMNS: &str = "id, kind, dest, sender, reply_to, event_key, body, secret_file, secret_env, state, attempts, \
                        created_at, updated_at, next_attempt_at, outcome, error, longest_wait, claim_pid, claim_start";
 
-pub(super) fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
+pub(in crate::store::spool) fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
     let file: Option<Vec<u8>> = row.get(7)?;
     let variable: Option<String> = row.get(8)?;
     let (next, longest): (i64, i64) = (row.get(13)?, row.get(16)?);
@@ -184,16 +190,14 @@ pub(super) fn read_entry(row: &Row<'_>, now: Wall) -> rusqlite::Result<Entry> {
     })
 }
 
-fn read_kind(row: &Row<'_>, column: usize) -> rusqlite::Result<EntryKind> {
+pub(in crate::store::spool) fn read_kind(row: &Row<'_>, column: usize) -> rusqlite::Result<EntryKind> {
     let word = row.get_ref(column)?.as_str()?;
-    let kinds = [EntryKind::Event, EntryKind::Message];
-    kinds.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| unknown(column, word))
+    EntryKind::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| unknown(column, word))
 }
 
-pub(super) fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<State> {
+pub(in crate::store::spool) fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<State> {
     let word = row.get_ref(column)?.as_str()?;
-    let states = [State::Pending, State::Claimed, State::Sent, State::Dead];
-    states.into_iter().find(|state| state.as_str() == word).ok_or_else(|| unknown(column, word))
+    State::ALL.into_iter().find(|state| state.as_str() == word).ok_or_else(|| unknown(column, word))
 }
 
 fn unknown(column: usize, word: &str) -> rusqlite::Error {
@@ -201,6 +205,6 @@ fn unknown(column: usize, word: &str) -> rusqlite::Error {
 }
 
 /// The process that has claimed the row: its pid in this column, its start in the next one.
-pub(super) fn read_claim(row: &Row<'_>, column: usize) -> rusqlite::Result<Process> {
+pub(in crate::store::spool) fn read_claim(row: &Row<'_>, column: usize) -> rusqlite::Result<Process> {
     Ok(Process { pid: row.get(column)?, start_time: row.get::<_, i64>(column + 1)?.cast_unsigned() })
 }

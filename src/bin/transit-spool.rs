@@ -1,0 +1,5 @@
+//! Looks after the spool.
+
+fn main() -> std::process::ExitCode {
+    transit::cli::main(transit::cli::spool::run)
+}

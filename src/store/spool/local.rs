@@ -1,0 +1,59 @@
+//! What the inbox knows of a message that may never have left this host.
+
+use super::Spool;
+use crate::store::StoreError;
+
+/// One inbox row of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalDelivery {
+    /// The recipient's name.
+    pub agent: String,
+    /// The rendered transit/1 text, which names the sender.
+    pub envelope: String,
+    /// How far it is.
+    pub state: LocalState,
+    /// Why it was refused, as a stable word.
+    pub code: Option<String>,
+    /// The Worker has delivered it, too.
+    pub from_worker: bool,
+}
+
+/// How far a message is on its way into a session of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalState {
+    /// It waits for the session, or for its answer.
+    Waiting,
+    /// The session has it durably.
+    Injected,
+    /// The session has refused it.
+    Refused,
+}
+
+impl Spool {
+    /// The inbox rows of this id, one an agent.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn local_deliveries(&self, id: &str) -> Result<Vec<LocalDelivery>, StoreError> {
+        self.read(|db| {
+            db.prepare_cached(
+                "SELECT agent, envelope, state, code, from_worker FROM inbox WHERE id = ?1 ORDER BY seq",
+            )?
+            .query_map([id], |row| {
+                let state = match row.get_ref("state")?.as_str()? {
+                    "injected" => LocalState::Injected,
+                    "refused" => LocalState::Refused,
+                    _ => LocalState::Waiting,
+                };
+                Ok(LocalDelivery {
+                    agent: row.get("agent")?,
+                    envelope: row.get("envelope")?,
+                    state,
+                    code: row.get("code")?,
+                    from_worker: row.get("from_worker")?,
+                })
+            })?
+            .collect()
+        })
+    }
+}
