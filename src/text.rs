@@ -42,6 +42,20 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// JSON that holds the same data and that no terminal acts on: what JSON lets stand as it is (DEL, C1, the
+/// bidirectional controls) becomes an escape. `json` is a text without line breaks of its own, so that whatever is
+/// unsafe in it stands inside a string.
+pub fn visible_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_unsafe) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_unsafe(c) { out.push_str(&format!("\\u{:04x}", u32::from(c))) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
 fn replace(text: &str, unwanted: impl Fn(char) -> bool + Copy) -> Cow<'_, str> {
     if !text.contains(unwanted) {
         return Cow::Borrowed(text);
@@ -164,6 +178,16 @@ mod tests {
         assert_eq!(body("a\r\nb\rc\td\x07"), "a\nb\nc\td\u{fffd}");
         assert_eq!(visible("a\x1b\u{2066}b\n"), "a\\u{1b}\\u{2066}b\\n");
         assert!(matches!(body("plain\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_is_shown_as_the_same_data() {
+        let data = "a\x1b\x7f\u{9b}\u{202e}\u{2069}é😀";
+        let json = serde_json::to_string(data).unwrap();
+        let shown = visible_json(&json);
+        assert!(!shown.contains(is_unsafe), "{shown:?}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), data);
+        assert!(matches!(visible_json(r#"{"a":"é"}"#), Cow::Borrowed(_)));
     }
 
     #[test]

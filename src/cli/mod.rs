@@ -5,6 +5,7 @@
 pub mod agent;
 mod control;
 mod duration;
+pub mod envelope;
 pub mod logging;
 pub mod output;
 mod quickstart;
@@ -60,7 +61,8 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    let tools = [sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
+    let tools =
+        [sign::tool(), envelope::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
     tools.map(with_examples).into()
 }
 
@@ -91,10 +93,7 @@ fn report(name: &str, failure: &Failure) -> ExitCode {
     if failure.closed_pipe {
         return Exit::Ok.into();
     }
-    output::say(format_args!("{name}: {}", failure.line));
-    if let Some(hint) = &failure.hint {
-        output::say(format_args!("{name}: {hint}"));
-    }
+    output::tell(name, failure);
     failure.exit.into()
 }
 

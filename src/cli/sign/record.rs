@@ -38,8 +38,7 @@ impl Sink<'_> {
             Form::Signature => writeln!(out, "{signature}"),
             Form::Json => {
                 let file = self.file.to_string_lossy();
-                serde_json::to_writer(&mut *out, &Record { file: &file, timestamp, signature, bytes })?;
-                out.write_all(b"\n")
+                out.json(&Record { file: &file, timestamp, signature, bytes })
             }
             Form::Curl => out.write_all(&curl(self.file, self.url.unwrap_or_default(), timestamp, signature)),
         }

@@ -1,6 +1,6 @@
 //! `transit-sign --verify`: is this signature right, and is it fresh?
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
@@ -118,8 +118,7 @@ fn refused(
 
 fn print(verdict: &Verdict<'_>) -> Result<(), Failure> {
     let mut out = Out::new();
-    let line = serde_json::to_string(verdict).expect("a verdict holds only strings and numbers");
-    writeln!(out, "{line}")?;
+    out.json(verdict)?;
     Ok(out.finish()?)
 }
 
