@@ -65,23 +65,3 @@ fn curl(file: &Path, url: &str, timestamp: &str, signature: &str) -> Vec<u8> {
     line.push(b'\n');
     line
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_word_is_one_word_for_sh() {
-        for (word, line) in [
-            ("", "''"),
-            ("a/b.json", "a/b.json"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("-x", "-x"),
-            ("a\n$(b)`c`\\", "'a\n$(b)`c`\\'"),
-        ] {
-            assert_eq!(shell::quoted(word.as_bytes()), line.as_bytes());
-        }
-        assert_eq!(shell::quoted(b"\xff"), b"'\xff'");
-    }
-}
