@@ -243,9 +243,10 @@ impl Write for Out {
     }
 }
 
-/// Says one line on stderr. Nothing can be done about a stderr that is closed.
+/// Says one line on stderr, at once, so that the lines of several programs do not mix. Nothing can be done about a
+/// stderr that is closed.
 pub fn say(line: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Says what failed, and the way out where there is one.

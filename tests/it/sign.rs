@@ -337,6 +337,12 @@ fn the_mistake_that_fits_is_explained() {
          transit-sign: no usual mistake fits: the secret is another one, or the bytes were changed on their way\n",
     );
     fails(
+        &explain(STAMP, RIGHT, &vec![b'x'; 17 << 20]),
+        1,
+        "transit-sign: verify standard input: the signature does not match\n\
+         transit-sign: the payload is over 16 MiB, too long to try the usual mistakes on\n",
+    );
+    fails(
         &explain(STAMP, &RIGHT[3..], BODY),
         65,
         "transit-sign: verify: the signature is not v1= and 64 lowercase hexadecimal digits\n\

@@ -39,7 +39,15 @@ impl ParseError {
     pub fn reason(&self) -> &'static str {
         self.reason
     }
+
+    /// Whether it is something in the body that no body has, whatever the envelope.
+    pub(super) fn is_of_any_body(&self) -> bool {
+        matches!(self.reason, CONTROL | CLOSING)
+    }
 }
+
+const CONTROL: &str = "a control character in the body";
+const CLOSING: &str = "a closing tag in the body";
 
 /// Reads a text that is one envelope and nothing else, not even a newline at its end.
 ///
@@ -164,11 +172,11 @@ fn check_body(body: &str, truncated: bool, kind: &Kind) -> Result<(), (usize, &'
     }
     let one_line = matches!(kind, Kind::Channel { .. });
     if let Some(at) = body.find(|c| text::is_unsafe(c) && (one_line || !matches!(c, '\t' | '\n'))) {
-        return Err((at, "a control character in the body"));
+        return Err((at, CONTROL));
     }
     if let Cow::Owned(neutralised) = text::neutralise_closing(body, TAG) {
         let at = body.bytes().zip(neutralised.bytes()).take_while(|(a, b)| a == b).count();
-        return Err((at, "a closing tag in the body"));
+        return Err((at, CLOSING));
     }
     if truncated && text::clip(body, limits::CLIP_RUNES - 1).len() == body.len() {
         return Err((body.len(), "truncated, but under 4,000 code points"));

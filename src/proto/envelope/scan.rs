@@ -308,10 +308,20 @@ impl Scanner {
 
     /// The first opening tag that makes an envelope as it stands.
     fn plain(&self, runs: &Runs<'_>) -> Option<(usize, Parsed)> {
-        self.opens.iter().enumerate().find_map(|(which, &start)| match runs.from(start) {
-            (text, true) if text.len() <= LONGEST => parse(text).ok().map(|parsed| (which, parsed)),
-            _ => None,
-        })
+        // What one body must not have, one that begins further in and has it too need not be tried for.
+        let mut spoilt = 0;
+        for (which, &start) in self.opens.iter().enumerate() {
+            let (text, is_whole) = runs.from(start);
+            if start < spoilt || !is_whole || text.len() > LONGEST {
+                continue;
+            }
+            match parse(text) {
+                Ok(parsed) => return Some((which, parsed)),
+                Err(err) if err.is_of_any_body() => spoilt = start + err.offset(),
+                Err(_) => {}
+            }
+        }
+        None
     }
 
     /// The first opening tag that makes an envelope once it is taken out of its frame.
