@@ -42,6 +42,28 @@ impl Wall {
         }
         text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond()))
     }
+
+    /// Whether `text` is a time in the form of RFC 3339, date, `T`, time and offset, and in the calendar.
+    pub fn is_rfc3339(text: &str) -> bool {
+        let digits = |part: &str, pattern: &str| {
+            part.len() == pattern.len()
+                && part.bytes().zip(pattern.bytes()).all(|(b, want)| match want {
+                    b'0' => b.is_ascii_digit(),
+                    want => b.eq_ignore_ascii_case(&want),
+                })
+        };
+        let Some((start, rest)) = text.split_at_checked("0000-00-00T00:00:00".len()) else { return false };
+        let zone = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (fraction, zone) = rest.split_at(zone);
+        let fraction = fraction.is_empty()
+            || fraction
+                .strip_prefix('.')
+                .is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+        digits(start, "0000-00-00T00:00:00")
+            && fraction
+            && (digits(zone, "Z") || digits(zone, "+00:00") || digits(zone, "-00:00"))
+            && Self::parse(text).is_some()
+    }
 }
 
 impl fmt::Display for Wall {
@@ -264,5 +286,33 @@ mod tests {
         assert_eq!(Wall::parse("1767225600"), Some(Wall(1_767_225_600_000)));
         assert_eq!(Wall::parse("soon"), None);
         assert_eq!(Wall(-1).unix_seconds(), -1);
+    }
+
+    #[test]
+    fn the_form_of_rfc_3339_is_told_from_others() {
+        for text in [
+            "2026-03-01T10:20:30Z",
+            "2026-03-01t10:20:30.123456789z",
+            "2026-03-01T10:20:30+05:30",
+            "2024-02-29T23:59:59-00:00",
+        ] {
+            assert!(Wall::is_rfc3339(text), "{text}");
+        }
+        for text in [
+            "",
+            "1767225600",
+            "2026-03-01",
+            "2026-03-01 10:20:30Z",
+            "2026-03-01T10:20Z",
+            "2026-03-01T10:20:30",
+            "2026-03-01T10:20:30.Z",
+            "2026-03-01T10:20:30+0530",
+            "2026-03-01T10:20:30Z[UTC]",
+            "2026-02-29T10:20:30Z",
+            "2026-03-01T25:20:30Z",
+            "2026-03-01T10:20:3éZ",
+        ] {
+            assert!(!Wall::is_rfc3339(text), "{text}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 pub mod agent;
 mod control;
 mod duration;
+pub mod envelope;
 pub mod logging;
 pub mod output;
 mod progress;
@@ -63,7 +64,15 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    let tools = [sign::tool(), send::tool(), spool::tool(), agent::tool(), transitd::tool(), worker::tool()];
+    let tools = [
+        sign::tool(),
+        envelope::tool(),
+        send::tool(),
+        spool::tool(),
+        agent::tool(),
+        transitd::tool(),
+        worker::tool(),
+    ];
     tools.map(with_examples).into()
 }
 
@@ -94,10 +103,7 @@ fn report(name: &str, failure: &Failure) -> ExitCode {
     if failure.closed_pipe {
         return Exit::Ok.into();
     }
-    output::say(format_args!("{name}: {}", failure.line));
-    if let Some(hint) = &failure.hint {
-        output::say(format_args!("{name}: {hint}"));
-    }
+    output::tell(name, failure);
     failure.exit.into()
 }
 

@@ -7,6 +7,8 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::ledger::Refusal;
@@ -200,6 +202,27 @@ impl Out {
         Self(io::BufWriter::with_capacity(64 * 1024, io::stdout().lock()))
     }
 
+    /// Prints somebody's text: as it is, but on a terminal without what would command it.
+    ///
+    /// # Errors
+    /// When stdout does not take it.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        if self.0.get_ref().is_terminal() {
+            return self.write_all(text::body(text).as_bytes());
+        }
+        self.write_all(text.as_bytes())
+    }
+
+    /// Prints a record as one line of JSON that no terminal acts on.
+    ///
+    /// # Errors
+    /// When stdout does not take it.
+    pub fn json(&mut self, record: &impl Serialize) -> io::Result<()> {
+        let line = serde_json::to_string(record)?;
+        self.write_all(text::visible_json(&line).as_bytes())?;
+        self.write_all(b"\n")
+    }
+
     /// Writes out what is buffered, so that a failure to do so is not lost.
     ///
     /// # Errors
@@ -230,9 +253,18 @@ pub fn is_on_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Says one line on stderr. Nothing can be done about a stderr that is closed.
+/// Says one line on stderr, at once, so that the lines of several programs do not mix. Nothing can be done about a
+/// stderr that is closed.
 pub fn say(line: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Says what failed, and the way out where there is one.
+pub fn tell(command: &str, failure: &Failure) {
+    say(format_args!("{command}: {}", failure.line));
+    if let Some(hint) = &failure.hint {
+        say(format_args!("{command}: {hint}"));
+    }
 }
 
 /// Warns: `COMMAND: warning: …`.

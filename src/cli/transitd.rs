@@ -192,7 +192,7 @@ fn enrol(args: &EnrollArgs) -> Result<Exit, Failure> {
     let Enrolled { host, host_id, org } = &enrolled;
     let mut out = Out::new();
     if args.json {
-        writeln!(out, "{}", json!({ "host": host, "host_id": host_id, "org": org }))?;
+        out.json(&json!({ "host": host, "host_id": host_id, "org": org }))?;
     } else {
         let line = format!("Enrolled host {host} ({host_id}) in {org}.");
         writeln!(out, "{}", text::visible(&line))?;
@@ -246,7 +246,7 @@ fn status(args: &StatusArgs) -> Result<Exit, Failure> {
     };
     let mut out = Out::new();
     if args.json {
-        writeln!(out, "{}", Value::Object(status))?;
+        out.json(&status)?;
     } else {
         write!(out, "{}", for_people(&status))?;
     }

@@ -23,6 +23,7 @@ use crate::store::ledger::directory::{self, OrgRow};
 use crate::store::ledger::{Db, SCHEMA, Tx};
 use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
+use crate::text;
 
 const NAME: &str = "transit-worker";
 const DATABASE: &str = "TRANSIT_DATABASE";
@@ -261,9 +262,9 @@ fn print(json: bool, records: impl IntoIterator<Item = (Value, String)>) -> Resu
     let mut out = Out::new();
     for (record, words) in records {
         if json {
-            writeln!(out, "{record}")?;
+            out.json(&record)?;
         } else {
-            writeln!(out, "{words}")?;
+            writeln!(out, "{}", text::body(&words))?;
         }
     }
     out.finish()?;

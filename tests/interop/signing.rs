@@ -1,9 +1,11 @@
 //! transit-sign says what openssl and Python say.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
-use crate::support::{Home, text};
+use crate::support::{Home, Sink, text};
 
 const PYTHON: &str = r"
 import hashlib, hmac, sys
@@ -94,5 +96,43 @@ fn openssl_makes_the_same_signature() {
             .expect("openssl is installed");
         let theirs = text(&theirs.stdout).split(' ').next().unwrap();
         assert_eq!(text(&ours.stdout).trim_end(), format!("v1={theirs}"), "payload {n}");
+    }
+}
+
+#[test]
+fn the_curl_command_posts_the_file_whatever_it_is_called() {
+    let home = Home::new();
+    home.file("k", "s3cret");
+    let names: [&[u8]; 9] = [
+        b"plain.json",
+        b"-o",
+        b"@x;type=text/html",
+        b"it's \"$HOME\" `id` !! {a,b} [1-9]",
+        b"new\nline\n",
+        "\u{202e}\u{9b}😀".as_bytes(),
+        b"\x1b[2J\x07\r\x7f",
+        b"latin1-\xe9",
+        b"?a=b#c&d",
+    ];
+    let sink = Sink::start(&[202]);
+    for name in names {
+        let body = [b"{\"a\":\r\n\0\xff", name, b"\n"].concat();
+        std::fs::write(home.path(".").join(OsStr::from_bytes(name)), &body).unwrap();
+        let url = format!("http://{}/ingest/a?b=[1-2]{{c,d}}&e='", sink.at);
+        let mut sign = home.command("transit-sign");
+        sign.args(["--secret-file", "k", "--output", "curl", "--url", &url, "--"])
+            .arg(OsStr::from_bytes(name));
+        let line = sign.output().unwrap().stdout;
+        let ran = home.foreign("sh").arg("-c").arg(OsStr::from_bytes(&line)).output().unwrap();
+        assert!(ran.status.success(), "{}: {}", String::from_utf8_lossy(&line), text(&ran.stderr));
+        let request = sink.next();
+        assert_eq!(request.first, "POST /ingest/a?b=[1-2]{c,d}&e=' HTTP/1.1");
+        assert_eq!(request.field("content-type"), Some("application/json"));
+        assert!(request.body == body, "{}", String::from_utf8_lossy(&line));
+        home.file("body", &request.body);
+        let (stamp, signature) =
+            (request.field("transit-timestamp").unwrap(), request.field("transit-signature").unwrap());
+        let args = ["--secret-file", "k", "--verify", "--timestamp", stamp, "--signature", signature, "body"];
+        assert!(home.run("transit-sign", args, b"").status.success());
     }
 }

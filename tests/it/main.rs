@@ -8,6 +8,7 @@ mod agent;
 mod crash;
 mod daemon;
 mod docs;
+mod envelope;
 mod floors;
 mod machines;
 mod passwords;

@@ -337,6 +337,12 @@ fn the_mistake_that_fits_is_explained() {
          transit-sign: no usual mistake fits: the secret is another one, or the bytes were changed on their way\n",
     );
     fails(
+        &explain(STAMP, RIGHT, &vec![b'x'; 17 << 20]),
+        1,
+        "transit-sign: verify standard input: the signature does not match\n\
+         transit-sign: the payload is over 16 MiB, too long to try the usual mistakes on\n",
+    );
+    fails(
         &explain(STAMP, &RIGHT[3..], BODY),
         65,
         "transit-sign: verify: the signature is not v1= and 64 lowercase hexadecimal digits\n\
@@ -348,12 +354,22 @@ fn the_mistake_that_fits_is_explained() {
 #[test]
 fn a_curl_command_is_safe_for_sh_whatever_the_file_is_called() {
     let home = home();
-    // A curl that prints its words, each in a line of its own with its newlines made visible.
+    // A curl that prints its words, each with a NUL after it.
     let bin = home.path("bin");
     std::fs::create_dir(&bin).unwrap();
     let curl = home.file("bin/curl", "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done\n");
     std::fs::set_permissions(curl, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let names: [&[u8]; 5] = [b"plain.json", b"-a b", b"it's $(>x) `>x`\\", b"new\nline\"", b"latin1-\xe9"];
+    let names: [&[u8]; 9] = [
+        b"plain.json",
+        b"-a b",
+        b"@a;type=x",
+        b"it's $(>x) `>x`\\",
+        b"new\nline\"",
+        b"ends with one\n",
+        b"latin1-\xe9\x9b",
+        b"\x1b]0;x\x07\x7f\r\x08",
+        "\u{202e}😀\u{9b}2J\u{2066}'".as_bytes(),
+    ];
     for name in names {
         let name = OsString::from_vec(name.to_vec());
         std::fs::write(home.path(".").join(&name), BODY).unwrap();
@@ -361,6 +377,8 @@ fn a_curl_command_is_safe_for_sh_whatever_the_file_is_called() {
         command.args(["--secret-file", "k", "--timestamp", STAMP, "--output", "curl"]);
         let line = command.args(["--url", "http://h/ingest/a?[b]'c", "--"]).arg(&name).output().unwrap();
         assert_eq!(line.status.code(), Some(0));
+        let shown = text(&line.stdout);
+        assert!(!shown.contains(|c| transit::text::is_unsafe(c) && c != '\n'), "{shown:?}");
         let mut sh = Command::new("/bin/sh");
         sh.arg("-c")
             .arg(OsString::from_vec(line.stdout))

@@ -36,12 +36,12 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let mut out = Out::new();
     match result {
         Value::String(text) if !args.json => {
-            out.write_all(text.as_bytes())?;
+            out.text(&text)?;
             if !text.ends_with('\n') {
                 out.write_all(b"\n")?;
             }
         }
-        result => writeln!(out, "{result}")?,
+        result => out.json(&result)?,
     }
     out.finish()?;
     Ok(Exit::Ok)

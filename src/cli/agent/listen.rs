@@ -11,6 +11,7 @@ use super::{Identity, NAME};
 use crate::cli::output::{self, Exit, Failure};
 use crate::limits;
 use crate::proto::lines::{Line, Lines};
+use crate::text;
 
 /// What to listen as.
 #[derive(Debug, clap::Args)]
@@ -90,7 +91,7 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
 fn print(heard: &Heard) -> Result<(), Failure> {
     let line = serde_json::to_string(heard).expect("a record holds only strings and a number");
     let mut out = io::stdout().lock();
-    Ok(writeln!(out, "{line}").and_then(|()| out.flush())?)
+    Ok(writeln!(out, "{}", text::visible_json(&line)).and_then(|()| out.flush())?)
 }
 
 /// Stdin on its way to answers.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure, Out};
-use crate::secret::without_password;
+use crate::secret::without_passwords;
 use crate::store::config::Config;
 use crate::text;
 
@@ -20,7 +20,7 @@ pub(super) fn list(json: bool) -> Result<Exit, Failure> {
     let mut out = Out::new();
     for (name, source) in &config.sources {
         if json {
-            let record = json!({ "name": name, "url": without_password(&source.url) }).to_string();
+            let record = json!({ "name": name, "url": without_passwords(&source.url) }).to_string();
             writeln!(out, "{}", text::visible_json(&record))?;
         } else {
             writeln!(out, "{name}")?;

@@ -38,8 +38,7 @@ impl Sink<'_> {
             Form::Signature => writeln!(out, "{signature}"),
             Form::Json => {
                 let file = self.file.to_string_lossy();
-                serde_json::to_writer(&mut *out, &Record { file: &file, timestamp, signature, bytes })?;
-                out.write_all(b"\n")
+                out.json(&Record { file: &file, timestamp, signature, bytes })
             }
             Form::Curl => out.write_all(&curl(self.file, self.url.unwrap_or_default(), timestamp, signature)),
         }
@@ -65,24 +64,4 @@ fn curl(file: &Path, url: &str, timestamp: &str, signature: &str) -> Vec<u8> {
     line.extend(shell::quoted(url.as_bytes()));
     line.push(b'\n');
     line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_word_is_one_word_for_sh() {
-        for (word, line) in [
-            ("", "''"),
-            ("a/b.json", "a/b.json"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("-x", "-x"),
-            ("a\n$(b)`c`\\", "'a\n$(b)`c`\\'"),
-        ] {
-            assert_eq!(shell::quoted(word.as_bytes()), line.as_bytes());
-        }
-        assert_eq!(shell::quoted(b"\xff"), b"'\xff'");
-    }
 }

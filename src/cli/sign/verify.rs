@@ -1,6 +1,6 @@
 //! `transit-sign --verify`: is this signature right, and is it fresh?
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
@@ -118,8 +118,7 @@ fn refused(
 
 fn print(verdict: &Verdict<'_>) -> Result<(), Failure> {
     let mut out = Out::new();
-    let line = serde_json::to_string(verdict).expect("a verdict holds only strings and numbers");
-    writeln!(out, "{line}")?;
+    out.json(verdict)?;
     Ok(out.finish()?)
 }
 
@@ -168,27 +167,41 @@ fn read_head(head: &[u8]) -> Result<Came, Failure> {
 }
 
 /// The payload, kept for `--explain` as long as it is not too long.
-struct Held(Option<Vec<u8>>);
+enum Held {
+    Unasked,
+    Whole(Vec<u8>),
+    TooLong,
+}
 
 impl Held {
     fn new(explain: bool) -> Self {
-        Self(explain.then(Vec::new))
+        if explain { Self::Whole(Vec::new()) } else { Self::Unasked }
     }
 
     fn take(&mut self, piece: &[u8]) {
-        match &mut self.0 {
-            Some(bytes) if bytes.len() + piece.len() <= EXPLAINED_LONGEST => bytes.extend_from_slice(piece),
-            held => *held = None,
+        match self {
+            Self::Whole(bytes) if bytes.len() + piece.len() <= EXPLAINED_LONGEST => {
+                bytes.extend_from_slice(piece);
+            }
+            Self::Whole(_) => *self = Self::TooLong,
+            Self::Unasked | Self::TooLong => {}
         }
     }
 
     /// The mistake that fits, if one was looked for.
     fn explain(&self, secret: &Secret, came: &Came) -> Option<String> {
+        let body = match self {
+            Self::Unasked => return None,
+            Self::TooLong => {
+                return Some("the payload is over 16 MiB, too long to try the usual mistakes on".to_owned());
+            }
+            Self::Whole(body) => body,
+        };
         let case = Case {
             secret: secret.expose(),
             timestamp: came.timestamp.as_deref()?,
             signature: came.signature.as_deref()?,
-            body: self.0.as_deref()?,
+            body,
         };
         Some(explain::explain(&case).unwrap_or_else(|| {
             "no usual mistake fits: the secret is another one, or the bytes were changed on their way"

@@ -1,17 +1,22 @@
 //! transit/1: the envelope in an agent's terminal.
 //!
-//! [`render`] makes the text that a harness shows, [`parse`] reads one back, and [`find`] picks them out of a
-//! terminal's log. Bodies and names come from peers: [`render`] sees to it that none of them can forge an
+//! [`render`] makes the text that a harness shows, [`parse`] reads one back, and a [`Scanner`] picks them out of a
+//! terminal's log. [`Fields`] are an envelope as people and programs write it down, checked. Bodies and names come from peers: [`render`] sees to it that none of them can forge an
 //! attribute, close its envelope or command the terminal, and [`parse`] takes nothing that [`render`] does not
 //! make. [`render_full`] wraps what `read_message` returns.
 
+mod fields;
 mod parse;
 mod render;
+mod scan;
+mod screen;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{Find, ParseError, Parsed, find, parse, sender};
+pub use fields::{FieldError, Fields};
+pub use parse::{ParseError, Parsed, parse, sender};
 pub use render::{preview, render, render_full};
+pub use scan::{Fault, Found, Scanner};
 
 use crate::text;
 
@@ -20,6 +25,10 @@ pub const SCHEMA: &str = "transit/1";
 
 /// The preview of a channel delivery that has no text.
 pub const NO_TEXT: &str = "(no text — attachments or an empty body)";
+
+/// The longest envelope that a [`Scanner`] looks for, in bytes. A body has 16,000 at most, and what the protocols let
+/// into attributes is less than the rest.
+pub const LONGEST: usize = 64 * 1024;
 
 const TAG: &str = "transit";
 const CLOSE: &str = "\n</transit>";

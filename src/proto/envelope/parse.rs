@@ -39,18 +39,22 @@ impl ParseError {
     pub fn reason(&self) -> &'static str {
         self.reason
     }
+
+    /// Whether it is something in the body that no body has, whatever the envelope.
+    pub(super) fn is_of_any_body(&self) -> bool {
+        matches!(self.reason, CONTROL | CLOSING)
+    }
 }
+
+const CONTROL: &str = "a control character in the body";
+const CLOSING: &str = "a closing tag in the body";
 
 /// Reads a text that is one envelope and nothing else, not even a newline at its end.
 ///
 /// # Errors
 /// At the first byte that [`super::render`] would not have written there.
 pub fn parse(text: &str) -> Result<Parsed, ParseError> {
-    let mut tag = Tag { text, at: 0 };
-    tag.expect("<transit", "not the opening tag of an envelope")?;
-    let (mut envelope, truncated) = attributes(&mut tag)?;
-    tag.expect(">\n", "the opening tag does not end here")?;
-
+    let (tag, mut envelope, truncated) = opening(text)?;
     let inner = text[tag.at..].strip_suffix(CLOSE);
     let inner = inner.ok_or(ParseError { offset: text.len(), reason: "does not end with </transit>" })?;
     let (rest, note) = take_note(inner, &mut envelope.kind)
@@ -70,6 +74,15 @@ pub fn sender(text: &str) -> Option<&str> {
     Some(sender)
 }
 
+/// Reads the opening tag with the line break after it, whatever comes then.
+pub(super) fn opening(text: &str) -> Result<(Tag<'_>, Envelope, bool), ParseError> {
+    let mut tag = Tag { text, at: 0 };
+    tag.expect("<transit", "not the opening tag of an envelope")?;
+    let (envelope, truncated) = attributes(&mut tag)?;
+    tag.expect(">\n", "the opening tag does not end here")?;
+    Ok((tag, envelope, truncated))
+}
+
 fn at_last_line(start: usize, lines: &str, reason: &'static str) -> ParseError {
     ParseError { offset: start + lines.rfind('\n').map_or(0, |at| at + 1), reason }
 }
@@ -79,8 +92,7 @@ fn attributes(tag: &mut Tag<'_>) -> Result<(Envelope, bool), ParseError> {
     let from = tag.filled("from")?;
     let id_at = tag.at;
     let id = tag.required("id")?;
-    let ts =
-        tag.matching("ts", "not an RFC 3339 time", |ts| ts.contains('T') && Wall::parse(ts).is_some())?;
+    let ts = tag.matching("ts", "not an RFC 3339 time", Wall::is_rfc3339)?;
     let kind_at = tag.at;
     let kind = tag.required("kind")?;
     let reply_to;
@@ -160,17 +172,18 @@ fn take_hint<'a>(rest: &'a str, envelope: &mut Envelope) -> Option<(&'a str, Str
 
 /// Whether rendering could have made this body; else the place and what is wrong.
 fn check_body(body: &str, truncated: bool, kind: &Kind) -> Result<(), (usize, &'static str)> {
-    let one_line = matches!(kind, Kind::Channel { .. });
-    if let Some(at) = body.find(|c| text::is_unsafe(c) && (one_line || !matches!(c, '\t' | '\n'))) {
-        return Err((at, "a control character in the body"));
-    }
-    if let Cow::Owned(neutralised) = text::neutralise_closing(body, TAG) {
-        let at = body.bytes().zip(neutralised.bytes()).take_while(|(a, b)| a == b).count();
-        return Err((at, "a closing tag in the body"));
-    }
+    // How long it is comes first, so that what else is looked for costs no more than a body may.
     let clipped = text::clip(body, limits::CLIP_RUNES).len();
     if clipped < body.len() {
         return Err((clipped, "the body is over 4,000 code points"));
+    }
+    let one_line = matches!(kind, Kind::Channel { .. });
+    if let Some(at) = body.find(|c| text::is_unsafe(c) && (one_line || !matches!(c, '\t' | '\n'))) {
+        return Err((at, CONTROL));
+    }
+    if let Cow::Owned(neutralised) = text::neutralise_closing(body, TAG) {
+        let at = body.bytes().zip(neutralised.bytes()).take_while(|(a, b)| a == b).count();
+        return Err((at, CLOSING));
     }
     if truncated && text::clip(body, limits::CLIP_RUNES - 1).len() == body.len() {
         return Err((body.len(), "truncated, but under 4,000 code points"));
@@ -179,7 +192,7 @@ fn check_body(body: &str, truncated: bool, kind: &Kind) -> Result<(), (usize, &'
 }
 
 /// An opening tag that is read from the left.
-struct Tag<'a> {
+pub(super) struct Tag<'a> {
     text: &'a str,
     at: usize,
 }
@@ -256,63 +269,4 @@ fn missing(name: &'static str) -> &'static str {
         "redelivery" => "redelivery is missing or out of order",
         _ => "schema is missing, or an attribute is unknown or out of order",
     }
-}
-
-/// More than any envelope has, so that a lone opening tag in a long log costs little.
-const LONGEST: usize = 64 * 1024;
-
-/// Every envelope within a text; see [`find`].
-#[derive(Debug, Clone)]
-pub struct Find<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-/// Finds every envelope within a text that holds other things too, such as a terminal's log, each with its
-/// offset. What begins like one and is none comes as an error with its offset in `text`. Lines may end with CRLF
-/// here, as they do in such logs.
-pub fn find(text: &str) -> Find<'_> {
-    Find { text, at: 0 }
-}
-
-impl Iterator for Find<'_> {
-    type Item = Result<(Parsed, usize), ParseError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        const OPEN: &str = "<transit from=";
-        let start = self.at + self.text[self.at..].find(OPEN)?;
-        let mut reach = self.text.len().min(start + LONGEST);
-        while !self.text.is_char_boundary(reach) {
-            reach -= 1;
-        }
-        let close = &CLOSE[1..];
-        let Some(length) = self.text[start..reach].find(close) else {
-            self.at = start + OPEN.len();
-            return Some(Err(ParseError { offset: start, reason: "no </transit> follows" }));
-        };
-        let end = start + length + close.len();
-        let found = parse_log(&self.text[start..end]);
-        // After an envelope nothing inside it is looked at, so that no body can pass for one.
-        self.at = if found.is_ok() { end } else { start + OPEN.len() };
-        Some(match found {
-            Ok(parsed) => Ok((parsed, start)),
-            Err(err) => Err(ParseError { offset: start + err.offset, ..err }),
-        })
-    }
-}
-
-/// Parses with CRLF forgiven; the offset of an error still counts the bytes as they stand.
-fn parse_log(text: &str) -> Result<Parsed, ParseError> {
-    if !text.contains("\r\n") {
-        return parse(text);
-    }
-    parse(&text.replace("\r\n", "\n")).map_err(|err| {
-        let mut offset = err.offset;
-        for (at, _) in text.match_indices("\r\n") {
-            if at < offset {
-                offset += 1;
-            }
-        }
-        ParseError { offset, ..err }
-    })
 }
