@@ -18,7 +18,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::daemon::events::{Flusher, Poster, Settled, Watch, flush_in_parallel};
 use crate::limits;
 use crate::net::service::Shutdown;
-use crate::store::StoreError;
 use crate::store::process::Process;
 use crate::store::spool::outbox::EntryKind;
 use crate::store::spool::{FlushLock, Spool};
@@ -186,7 +185,7 @@ fn pass(
     }
     give_back(board, spool);
     match failure {
-        Some(StoreError::Full { .. }) => full(board, poster, spool)?,
+        Some(err) if err.is_out_of_room() => full(board, poster, spool)?,
         Some(err) => return Err(failed("flush the spool", &err)),
         None => {}
     }
