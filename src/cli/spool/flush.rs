@@ -205,14 +205,10 @@ fn give_back(board: &Board, spool: &mut Spool) {
 fn full(board: &Arc<Board>, poster: &Poster, spool: &mut Spool) -> Result<(), Failure> {
     board.open();
     let flushed = Flusher::new(poster.clone()).flush_unclaimed(spool, &board.clock, board.as_ref());
-    let flushed = flushed.map_err(|err| failed("flush the spool", &err))?;
-    let what = "no space is left to note what became of";
+    flushed.map_err(|err| failed("flush the spool", &err))?;
     output::warn(
         NAME,
-        format_args!(
-            "{what} {} entries; free some, and they are sent again under the same keys",
-            flushed.unnoted
-        ),
+        "no space is left to note what came of this; free some, and what was sent is sent again under the same key",
     );
     Ok(())
 }
