@@ -13,6 +13,7 @@ pub mod send;
 mod shell;
 pub mod sign;
 pub mod transitd;
+pub mod wire_dump;
 pub mod worker;
 
 use std::process::ExitCode;
@@ -60,7 +61,8 @@ pub struct Page {
 
 /// All commands, in the order in which a newcomer meets them.
 pub fn tools() -> Vec<Tool> {
-    let tools = [sign::tool(), send::tool(), agent::tool(), transitd::tool(), worker::tool()];
+    let tools =
+        [sign::tool(), send::tool(), wire_dump::tool(), agent::tool(), transitd::tool(), worker::tool()];
     tools.map(with_examples).into()
 }
 

@@ -13,8 +13,12 @@ use crate::clock::Wall;
 use crate::secret::REDACTED;
 
 /// Fields that hold secrets, at any depth.
-pub const SECRETS: [&str; 6] =
-    ["capability", "token", "device_token", "agent_token", "secret", "authorization"];
+const SECRETS: [&str; 6] = ["capability", "token", "device_token", "agent_token", "secret", "authorization"];
+
+/// Whether a field of this name holds a secret. Names of header fields come in any case.
+pub fn is_secret(name: &[u8]) -> bool {
+    SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
+}
 
 /// What is spoken on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -216,7 +220,7 @@ fn redacted(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
             let mut map = serde_json::Serializer::new(&mut out);
             let mut map = map.serialize_map(Some(fields.len()))?;
             for (name, value) in fields {
-                if SECRETS.contains(&name.as_str()) {
+                if is_secret(name.as_bytes()) {
                     map.serialize_entry(&name, REDACTED)?;
                 } else {
                     map.serialize_entry(&name, &redacted(value)?)?;
@@ -236,7 +240,8 @@ fn redacted(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
 
 /// What of a text that is no JSON may be kept: all before a name that may be a secret's, which an escape may spell.
 fn safe_part(text: &str) -> Cow<'_, str> {
-    let names = SECRETS.iter().filter_map(|name| text.find(name)).min();
+    let lower = text.to_ascii_lowercase();
+    let names = SECRETS.iter().filter_map(|name| lower.find(name)).min();
     match [names, text.find("\\u00")].into_iter().flatten().min() {
         Some(at) => format!("{}{REDACTED}", &text[..at]).into(),
         None => text.into(),
