@@ -2,10 +2,15 @@
 //!
 //! Lines pass through one at a time; a dump of any length takes no more memory than its longest line.
 
+mod connect;
 mod filter;
 mod input;
+mod live;
 mod pen;
 mod print;
+mod proxy;
+mod recorder;
+mod socket;
 
 use std::path::PathBuf;
 
@@ -13,6 +18,7 @@ use clap::{CommandFactory, Parser};
 
 use self::filter::{Clause, Filter};
 use self::input::{Feed, Place, Sink};
+use self::live::LiveArgs;
 use self::print::{Look, Printer};
 use super::output::{self, Exit, Failure};
 use super::{Common, Page, Tool};
@@ -29,7 +35,7 @@ const NAME: &str = "transit-wire-dump";
 #[command(name = NAME, version)]
 pub struct Args {
     /// What to read.
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", conflicts_with = "live")]
     files: Vec<PathBuf>,
     /// Print records in JSON, one a line.
     #[arg(long)]
@@ -47,7 +53,15 @@ pub struct Args {
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     common: Common,
+}
+
+/// What is printed, and how.
+struct Printing {
+    look: Look,
+    filter: Vec<Clause>,
 }
 
 /// Does what was asked.
@@ -61,6 +75,10 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         width: width(&args),
         secrets: if args.show_secrets { Secrets::Shown } else { Secrets::Redacted },
     };
+    if args.live.is_asked_for() {
+        let print = Printing { look, filter: args.filter };
+        return live::run(&args.live, print, args.common.verbose > 0);
+    }
     let mut print = Print { printer: Printer::new(look), filter: Filter(&args.filter), matched: 0, bad: 0 };
     let mut exit = Exit::Ok;
     for path in input::files(&args.files) {

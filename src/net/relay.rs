@@ -78,7 +78,7 @@ impl End for Stream {
 }
 
 /// Who is told what passes. It must not wait for anybody.
-pub trait Observer {
+pub trait Observer: Send {
     /// These bytes were read, and passed on as far as the other end takes them.
     fn saw(&mut self, way: Way, bytes: &[u8]);
 

@@ -7,11 +7,13 @@ mod frames;
 mod head;
 mod inflate;
 mod line;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod web;
 
 pub use line::LineTap;
+pub use stream::Tapped;
 pub use web::WebTap;
 
 use crate::proto::dump::{Note, Proto, Way};
