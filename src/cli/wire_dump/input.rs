@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::{Exit, Failure};
@@ -17,6 +18,8 @@ pub(super) trait Sink {
     fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure>;
     /// Nothing more can be read right now.
     fn idle(&mut self) -> Result<(), Failure>;
+    /// Everything was read. How the command ends, as far as the lines go.
+    fn finish(&mut self) -> Result<Exit, Failure>;
 }
 
 /// Where a line stands.
@@ -37,18 +40,37 @@ pub(super) fn files(named: &[PathBuf]) -> Vec<&Path> {
     if named.is_empty() { vec![Path::new("-")] } else { named.iter().map(PathBuf::as_path).collect() }
 }
 
-/// Opens a file, or stdin for `-`.
-pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdin().lock()));
+/// Reads all of a file, or of stdin for `-`.
+pub(super) fn read(path: &Path, sink: &mut impl Sink) -> Result<(), Failure> {
+    let mut from = open(path)?;
+    // What comes through a pipe may be waited for: lines are not held back meanwhile.
+    let is_file = from.metadata().is_ok_and(|found| found.is_file());
+    let mut feed = Feed::new(path);
+    while feed.read(&mut from, sink)? > 0 {
+        if !is_file {
+            sink.idle()?;
+        }
     }
-    let opened = File::open(path)
-        .map_err(|err| Failure::new(Exit::NoInput, format_args!("open {}", path.display()), err))?;
-    Ok(Box::new(opened))
+    feed.end(sink)
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    if path.as_os_str() == "-" {
+        return stdin();
+    }
+    let opened = File::open(path);
+    opened.map_err(|err| Failure::new(Exit::NoInput, format_args!("open {}", path.display()), err))
+}
+
+/// Stdin without a buffer of its own.
+pub(super) fn stdin() -> Result<File, Failure> {
+    let own = io::stdin().as_fd().try_clone_to_owned();
+    own.map(File::from).map_err(|err| unread(Path::new("-"), err))
 }
 
 /// One stream on its way to lines.
 pub(super) struct Feed {
+    path: PathBuf,
     name: String,
     number: u64,
     cutter: Cutter,
@@ -58,11 +80,17 @@ pub(super) struct Feed {
 impl Feed {
     pub(super) fn new(path: &Path) -> Self {
         let name = path.display().to_string();
-        Self { name, number: 0, cutter: Cutter::new(LINE_BYTES), reader: Reader::new() }
+        Self {
+            path: path.to_owned(),
+            name,
+            number: 0,
+            cutter: Cutter::new(LINE_BYTES),
+            reader: Reader::new(),
+        }
     }
 
     /// Reads once, and hands on what came; answers how much that was.
-    pub(super) fn read(&mut self, from: &mut dyn Read, sink: &mut impl Sink) -> Result<usize, Failure> {
+    pub(super) fn read(&mut self, from: &mut impl Read, sink: &mut impl Sink) -> Result<usize, Failure> {
         loop {
             match from.read(self.cutter.space()) {
                 Ok(length) => {
@@ -71,7 +99,7 @@ impl Feed {
                     return Ok(length);
                 }
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(unread(&self.name, err)),
+                Err(err) => return Err(unread(&self.path, err)),
             }
         }
     }
@@ -84,6 +112,12 @@ impl Feed {
             one(&mut self.reader, place, cut, sink)?;
         }
         Ok(())
+    }
+
+    /// Begins anew, as with another file; a line that has not ended is dropped.
+    pub(super) fn restart(&mut self) {
+        self.number = 0;
+        self.cutter = Cutter::new(LINE_BYTES);
     }
 
     fn hand_on(&mut self, sink: &mut impl Sink) -> Result<(), Failure> {
@@ -117,7 +151,7 @@ fn one(reader: &mut Reader, place: Place<'_>, cut: Cut<'_>, sink: &mut impl Sink
 }
 
 /// A failure while reading: a directory is no input, everything else is the disk's.
-fn unread(name: &str, err: io::Error) -> Failure {
+pub(super) fn unread(path: &Path, err: io::Error) -> Failure {
     let exit = if err.kind() == io::ErrorKind::IsADirectory { Exit::NoInput } else { Exit::Io };
-    Failure::new(exit, format_args!("read {name}"), err)
+    Failure::new(exit, format_args!("read {}", path.display()), err)
 }

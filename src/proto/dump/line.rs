@@ -133,6 +133,16 @@ impl<'a> Line<'a> {
         self.dir.map_or_else(|| self.guess.map(|(proto, way)| proto.dir(way)), Raw::inner)
     }
 
+    /// Whether the record says `proto` in a text.
+    pub fn says_proto(&self) -> bool {
+        self.proto.and_then(Raw::inner).is_some()
+    }
+
+    /// Whether the record says `dir` in a text.
+    pub fn says_dir(&self) -> bool {
+        self.dir.and_then(Raw::inner).is_some()
+    }
+
     /// The protocol, if it is one of ours.
     pub fn known_proto(&self) -> Option<Proto> {
         match self.proto {

@@ -21,7 +21,7 @@ pub fn is_secret(name: &[u8]) -> bool {
 }
 
 /// What is spoken on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proto {
     /// transit-wire/1, between a daemon and the Worker.
     Wire,
