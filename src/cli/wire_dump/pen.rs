@@ -45,6 +45,15 @@ impl Pen {
         Ok(())
     }
 
+    /// A piece of one ASCII character.
+    #[inline]
+    pub(super) fn put_byte(&mut self, byte: u8) {
+        match &mut self.clip {
+            Some(clip) => clip.put(&mut self.held, char::from(byte).encode_utf8(&mut [0; 4])),
+            None => self.held.push(byte),
+        }
+    }
+
     /// Switches to a colour, which takes no column.
     #[inline]
     pub(super) fn style(&mut self, code: &str) {

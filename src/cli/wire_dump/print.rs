@@ -4,11 +4,13 @@ use std::io;
 
 use super::pen::Pen;
 use crate::proto::dump::raw::{self, Raw, Secrets};
-use crate::proto::dump::{Kind, Line, Way};
+use crate::proto::dump::{Kind, Line, Proto, Way};
 use crate::secret::REDACTED;
 
 /// Columns of the longest `t` that there is.
 const TAG_COLUMNS: usize = 11;
+/// Fields that are put in order: what is short before what is long. More come as they come.
+const ORDERED: usize = 16;
 const BLANKS: &str = "           ";
 
 const DIM: &str = "\x1b[2m";
@@ -88,13 +90,13 @@ impl Printer {
         self.pen.style(DIM);
         self.pen.put(line.at().and_then(Raw::word).unwrap_or("-"))?;
         self.pen.plain();
-        self.pen.put(" ")?;
+        self.pen.put_byte(b' ');
         self.ends(line)?;
-        self.pen.put(" ")?;
+        self.pen.put_byte(b' ');
         let (labelled, label) = label(line);
         self.label(label, line.kind() == Kind::Note)?;
         if !line.frame().is_object() {
-            self.pen.put(" ")?;
+            self.pen.put_byte(b' ');
             return self.value(line, line.frame());
         }
         self.fields(line, labelled)
@@ -102,11 +104,13 @@ impl Printer {
 
     /// Who spoke to whom. The end that connected stands on the left, so that the arrow tells the direction.
     fn ends(&mut self, line: &Line<'_>) -> io::Result<()> {
-        let ends = line.dir().filter(|dir| raw::is_word(dir)).and_then(|dir| dir.split_once('>'));
-        let Some((from, to)) = ends else { return self.pen.put("?") };
-        let (left, arrow, right, style) = match line.way() {
-            Some(Way::Back) => (to, " <- ", from, BACK),
-            _ => (from, " -> ", to, FORTH),
+        let (left, right, arrow, style) = match (line.known_proto().map(Proto::ends), line.way()) {
+            (Some((left, right)), Some(Way::Forth)) => (left, right, " -> ", FORTH),
+            (Some((left, right)), Some(Way::Back)) => (left, right, " <- ", BACK),
+            _ => match line.dir().filter(|dir| raw::is_word(dir)).and_then(|dir| dir.split_once('>')) {
+                Some((from, to)) => (from, to, " -> ", FORTH),
+                None => return self.pen.put("?"),
+            },
         };
         self.pen.put(left)?;
         self.pen.style(style);
@@ -130,57 +134,64 @@ impl Printer {
 
     /// The id, who writes to whom, everything short, and then what is long, each as far as it is there.
     fn fields(&mut self, line: &Line<'_>, labelled: &str) -> io::Result<()> {
-        let (mut id, mut from, mut to, mut has_long) = (None, None, None, false);
-        for (name, value) in line.fields() {
-            match name {
-                "id" | "rid" => id = Some((name, value)),
-                "from" => from = Some(value),
-                "to" => to = Some(value),
-                _ => has_long |= is_long(value),
-            }
+        let mut first = [("", Raw::NULL); ORDERED];
+        let mut count = 0;
+        for (place, field) in first.iter_mut().zip(line.fields()) {
+            *place = field;
+            count += 1;
         }
-        if let Some((_, id)) = id {
-            self.pen.put(" ")?;
-            self.value(line, id)?;
+        let first = &first[..count];
+        let find = |wanted: &str| first.iter().rposition(|(name, _)| *name == wanted);
+        let id = find("id").or_else(|| find("rid"));
+        let route = find("from").zip(find("to"));
+        // Whether each of them is told already, or is told at the end.
+        let (mut is_told, mut is_late) = ([false; ORDERED], [false; ORDERED]);
+        let ends = route.map(|(from, to)| [from, to]);
+        for n in [find(labelled), id].into_iter().flatten().chain(ends.into_iter().flatten()) {
+            is_told[n] = true;
         }
-        let route = from.zip(to);
+        if let Some(id) = id {
+            self.pen.put_byte(b' ');
+            self.value(line, first[id].1)?;
+        }
         if let Some((from, to)) = route {
-            self.pen.put(" ")?;
-            self.value(line, from)?;
+            self.pen.put_byte(b' ');
+            self.value(line, first[from].1)?;
             self.pen.put(" > ")?;
-            self.value(line, to)?;
+            self.value(line, first[to].1)?;
         }
-        let is_told = |name: &str| {
-            name == labelled
-                || id.is_some_and(|(told, _)| told == name)
-                || route.is_some() && matches!(name, "from" | "to")
-        };
-        for long in [false, true] {
-            if long && !has_long {
-                break;
+        for (n, &(name, value)) in first.iter().enumerate().filter(|(n, _)| !is_told[*n]) {
+            match (value.word(), value.json().as_bytes().first()) {
+                (Some(word), _) => self.field(line, name, word)?,
+                (None, Some(b'"' | b'{' | b'[')) => is_late[n] = true,
+                (None, _) => self.field(line, name, value.json())?,
             }
-            for (name, value) in line.fields() {
-                if is_long(value) == long && !is_told(name) {
-                    self.field(line, name, value)?;
-                }
+        }
+        for (_, &(name, value)) in first.iter().enumerate().filter(|(n, _)| is_late[*n]) {
+            self.field(line, name, value.json())?;
+        }
+        if count == ORDERED {
+            for (name, value) in line.fields().skip(ORDERED) {
+                self.field(line, name, value.json())?;
             }
         }
         Ok(())
     }
 
-    fn field(&mut self, line: &Line<'_>, name: &str, value: Raw<'_>) -> io::Result<()> {
-        self.pen.put(" ")?;
+    /// A field: its name, and its value as a word or as JSON.
+    fn field(&mut self, line: &Line<'_>, name: &str, value: &str) -> io::Result<()> {
+        self.pen.put_byte(b' ');
         if line.is_clean() {
             self.pen.put(name)?;
-            self.pen.put("=")?;
-            return self.value(line, value);
+            self.pen.put_byte(b'=');
+            return self.pen.put(value);
         }
         raw::shown_inside(name, |piece| self.pen.put(piece))?;
-        self.pen.put("=")?;
+        self.pen.put_byte(b'=');
         if self.secrets == Secrets::Redacted && raw::names_secret(name.as_bytes()) {
             return self.pen.put(REDACTED);
         }
-        self.value(line, value)
+        self.whole(line, value)
     }
 
     /// A word as it is, everything else as JSON.
@@ -190,11 +201,6 @@ impl Printer {
             None => self.whole(line, value.json()),
         }
     }
-}
-
-/// Whether a value stands at the end of the line: texts that are no word, and what has parts.
-fn is_long(value: Raw<'_>) -> bool {
-    matches!(value.json().as_bytes().first(), Some(b'{' | b'[' | b'"')) && value.word().is_none()
 }
 
 /// The field that says what the frame is, and what it says.

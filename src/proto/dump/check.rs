@@ -201,17 +201,12 @@ impl Checker {
             return own;
         };
         let speaks = |proto| self.connections.keys().any(|(spoken, _)| *spoken == proto);
-        let is_of = |kinds: [&[&str]; 2]| kinds.into_iter().any(|kinds| kinds.contains(&&*tag));
-        let is_shared = is_of([&DaemonFrame::KINDS, &WorkerFrame::KINDS])
-            && is_of([&AdapterFrame::KINDS, &HostFrame::KINDS]);
         let (own, way) = own?;
+        let (wire, agent) = (speaks(Proto::Wire), speaks(Proto::Agent));
         match own {
-            Proto::Wire if is_shared && speaks(Proto::Agent) && !speaks(Proto::Wire) => {
-                Some((Proto::Agent, way))
-            }
-            Proto::Agent if is_shared && speaks(Proto::Wire) && !speaks(Proto::Agent) => {
-                Some((Proto::Wire, way))
-            }
+            // What has an agent, a capability or `persisted` has told already whose it is.
+            Proto::Agent if &*tag == "deliver" && wire && !agent => Some((Proto::Wire, way)),
+            Proto::Wire if agent && !wire && is_agents(&tag) => Some((Proto::Agent, way)),
             own => Some((own, way)),
         }
     }
@@ -429,4 +424,8 @@ impl Checker {
             self.fault("invalid_frame", "a request has a method, which is a text");
         }
     }
+}
+
+fn is_agents(tag: &str) -> bool {
+    AdapterFrame::KINDS.contains(&tag) || HostFrame::KINDS.contains(&tag)
 }

@@ -66,6 +66,7 @@ impl Cutter {
     }
 
     /// The next line that is complete, or known to be too long.
+    #[inline]
     #[allow(clippy::should_implement_trait)] // `None` is not the end: there is more after the next read
     pub fn next(&mut self) -> Option<Cut<'_>> {
         loop {

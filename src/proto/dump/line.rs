@@ -50,6 +50,7 @@ pub struct Line<'a> {
     conn: Option<Raw<'a>>,
     guess: Option<(Proto, Way)>,
     is_clean: bool,
+    has_escaped_name: bool,
 }
 
 impl<'a> Line<'a> {
@@ -65,6 +66,7 @@ impl<'a> Line<'a> {
             conn: None,
             guess: None,
             is_clean: marks.is_clean,
+            has_escaped_name: marks.has_escaped_name,
         };
         let (mut frame, mut is_note) = (None, false);
         // Only the fields of a record can be at the front of one.
@@ -99,21 +101,25 @@ impl<'a> Line<'a> {
     }
 
     /// The whole line.
+    #[inline]
     pub fn text(&self) -> &'a str {
         self.text
     }
 
     /// What it holds.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// The frame; for a note, the whole record.
+    #[inline]
     pub fn frame(&self) -> Raw<'a> {
         self.frame
     }
 
     /// When, as the record says.
+    #[inline]
     pub fn at(&self) -> Option<Raw<'a>> {
         self.at
     }
@@ -129,6 +135,7 @@ impl<'a> Line<'a> {
     }
 
     /// What the record says in `dir`, or what its frame tells by what it is.
+    #[inline]
     pub fn dir(&self) -> Option<&'a str> {
         self.dir.map_or_else(|| self.guess.map(|(proto, way)| proto.dir(way)), Raw::inner)
     }
@@ -144,6 +151,7 @@ impl<'a> Line<'a> {
     }
 
     /// The protocol, if it is one of ours.
+    #[inline]
     pub fn known_proto(&self) -> Option<Proto> {
         match self.proto {
             Some(raw) => raw.inner().and_then(Proto::of_name),
@@ -152,6 +160,7 @@ impl<'a> Line<'a> {
     }
 
     /// The way, if protocol and direction are ours.
+    #[inline]
     pub fn way(&self) -> Option<Way> {
         match self.dir {
             Some(raw) => self.known_proto()?.way(raw.inner()?),
@@ -161,6 +170,7 @@ impl<'a> Line<'a> {
 
     /// The fields of the frame, or of a note, as they come: the name as it is written, without quotes, and the value.
     /// Those that every record has are left out.
+    #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, Raw<'a>)> + use<'a> {
         let (text, kind) = (self.text, self.kind);
         let all = self.fields.iter().map(move |found| (found.name.of(text), Raw(found.value.of(text))));
@@ -168,20 +178,23 @@ impl<'a> Line<'a> {
     }
 
     /// The last field of this name; the one that counts, when there are several.
+    #[inline]
     pub fn field(&self, name: &str) -> Option<Raw<'a>> {
         let found = self.fields.iter().rev().find(|found| {
             let own = found.name.of(self.text);
-            own == name || own.contains('\\') && unescaped(own) == name
+            own == name || self.has_escaped_name && unescaped(own) == name
         });
         found.map(|found| Raw(found.value.of(self.text)))
     }
 
     /// What the frame is, if it says so in a string.
+    #[inline]
     pub fn tag(&self) -> Option<Raw<'a>> {
         self.field("t").filter(|raw| raw.inner().is_some())
     }
 
     /// Whether nothing in the line needs redaction, an escape, or the removal of blanks: it may be shown as it is.
+    #[inline]
     pub fn is_clean(&self) -> bool {
         self.is_clean
     }

@@ -16,8 +16,12 @@ use crate::secret::REDACTED;
 const SECRETS: [&str; 6] = ["capability", "token", "device_token", "agent_token", "secret", "authorization"];
 
 /// Whether a field of this name holds a secret. Names of header fields come in any case.
+#[inline]
 pub fn is_secret(name: &[u8]) -> bool {
-    SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
+    // Most names are none, and are asked for often: their first letters tell.
+    let can_be =
+        matches!(name.first(), Some(b'a' | b'c' | b'd' | b's' | b't' | b'A' | b'C' | b'D' | b'S' | b'T'));
+    can_be && name.len() >= 5 && SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// What is spoken on a connection.
@@ -50,6 +54,15 @@ impl Proto {
     /// The one of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|proto| proto.name() == name)
+    }
+
+    /// The end that connects, and the one that it connects to.
+    pub fn ends(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Wire => ("daemon", "worker"),
+            Self::Agent => ("adapter", "daemon"),
+            Self::Control | Self::Api => ("client", "server"),
+        }
     }
 
     /// What `dir` says of a frame that went this way.

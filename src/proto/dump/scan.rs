@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::raw::names_secret;
+use super::record::is_secret;
 
 /// Deepest nesting of a line. Deeper frames stand in a dump as texts.
 pub(super) const DEPTH: u32 = 127;
@@ -62,6 +63,8 @@ pub(super) struct Marks {
     pub(super) frame: Vec<Found>,
     /// Nothing in it needs redaction, an escape or the removal of blanks.
     pub(super) is_clean: bool,
+    /// A name of a field has an escape in it.
+    pub(super) has_escaped_name: bool,
 }
 
 impl Marks {
@@ -98,6 +101,7 @@ impl Marks {
         })?;
         scan.end()?;
         self.is_clean = scan.is_clean;
+        self.has_escaped_name = scan.has_escaped_name;
         Ok(())
     }
 }
@@ -113,16 +117,17 @@ pub(super) struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
     is_clean: bool,
+    has_escaped_name: bool,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, is_clean: true }
+        Self { bytes, at: 0, is_clean: true, has_escaped_name: false }
     }
 
     /// The offset after the value that begins at `at`, in a text that is JSON.
     pub(super) fn after_value(bytes: &'a [u8], at: usize) -> usize {
-        let mut scan = Scan { bytes, at, is_clean: true };
+        let mut scan = Scan { at, ..Scan::new(bytes) };
         // What was read once is read again; a fault would have been told then.
         let _ = scan.value(0);
         scan.at
@@ -173,11 +178,9 @@ impl<'a> Scan<'a> {
                 return self.fault("no field name");
             }
             let start = self.at + 1;
-            self.string()?;
+            let is_escaped = self.string()?;
             let name = Span::new(start, self.at - 1);
-            if names_secret(&self.bytes[start..self.at - 1]) {
-                self.is_clean = false;
-            }
+            self.name(&self.bytes[start..self.at - 1], is_escaped);
             self.blanks();
             if self.peek() != Some(b':') {
                 return self.fault("no colon");
@@ -225,7 +228,7 @@ impl<'a> Scan<'a> {
 
     fn value(&mut self, depth: u32) -> Result<(), NotJson> {
         match self.peek() {
-            Some(b'"') => self.string(),
+            Some(b'"') => self.string().map(drop),
             Some(b'{') => self.members(depth, |scan, _| scan.value(depth + 1)),
             Some(b'[') => self.elements(depth),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -276,18 +279,29 @@ impl<'a> Scan<'a> {
         if self.at == start { self.fault("no digit") } else { Ok(()) }
     }
 
-    /// A string whose first quote is next.
     #[inline]
-    fn string(&mut self) -> Result<(), NotJson> {
+    fn name(&mut self, name: &[u8], is_escaped: bool) {
+        self.has_escaped_name |= is_escaped;
+        let is_secret = if is_escaped { names_secret(name) } else { is_secret(name) };
+        self.is_clean &= !is_secret;
+    }
+
+    /// A string whose first quote is next. Whether it has escapes in it.
+    #[inline]
+    fn string(&mut self) -> Result<bool, NotJson> {
         self.at += 1;
+        let mut is_escaped = false;
         loop {
             self.at = special(self.bytes, self.at);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(is_escaped);
                 }
-                Some(b'\\') => self.escape()?,
+                Some(b'\\') => {
+                    self.escape()?;
+                    is_escaped = true;
+                }
                 Some(0..=0x1f) => return self.fault("a control character in a string"),
                 Some(_) => {
                     self.is_clean &= unsafe_length(&self.bytes[self.at..]) == 0;
@@ -334,6 +348,15 @@ pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
             return at + (marks.trailing_zeros() / 8) as usize;
         }
         at += 8;
+        // A string that goes on for long is looked at in larger steps.
+        while let Some(block) = bytes.get(at..at + 32) {
+            let is_special =
+                |byte: &u8| (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\') | (*byte >= 0x7f);
+            if block.iter().fold(false, |found, byte| found | is_special(byte)) {
+                break;
+            }
+            at += 32;
+        }
     }
     let rest = bytes[at..].iter().position(|&byte| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f..));
     rest.map_or(bytes.len(), |length| at + length)
