@@ -11,9 +11,9 @@ use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 
-use super::{Dump, NAME};
+use super::{Dump, NAME, scripted};
 use crate::rig::Rig;
-use crate::support::{Background, Home, LONG, Sink, text};
+use crate::support::{Background, Home, LONG, text};
 
 /// Takes one WebSocket and does with it what `serve` says; hands on its request.
 fn server<T: Send + 'static>(
@@ -109,8 +109,8 @@ fn how_the_server_ends_it_is_the_exit_code() {
 fn what_is_no_websocket_is_told_apart() {
     let home = Home::new();
     for (status, exit) in [(401, 77), (403, 77), (404, 76), (200, 76), (500, 76)] {
-        let sink = Sink::start(&[status]);
-        let run = connect(&home, sink.at, &[], b"");
+        let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 2\r\n\r\n{{}}");
+        let run = connect(&home, scripted(answer.into()).0, &[], b"");
         assert_eq!(run.status.code(), Some(exit), "{status}: {}", text(&run.stderr));
         assert!(text(&run.stderr).contains(&status.to_string()));
         assert_eq!(text(&run.stderr).contains("--token-file"), exit == 77);

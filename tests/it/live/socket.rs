@@ -83,24 +83,80 @@ fn a_place_is_taken_only_when_it_is_free() {
     assert_eq!(run().status.code(), Some(73));
 }
 
+/// Sends a line and reads one.
+fn exchange(stream: &UnixStream, line: &Value) -> Value {
+    let mut writer = stream;
+    writer.write_all(format!("{line}\n").as_bytes()).unwrap();
+    next(stream)
+}
+
+/// The next line that is no ping.
+fn next(mut stream: &UnixStream) -> Value {
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        let frame: Value = serde_json::from_slice(&line).unwrap();
+        if frame["t"] != "ping" {
+            return frame;
+        }
+    }
+}
+
+/// Takes the place of a socket of the daemon, as the manual says.
+fn stand_between(rig: &Rig, name: &str) -> Dump {
+    let (ours, real) = (rig.home.data().join(name), rig.home.data().join("real.sock"));
+    fs::rename(&ours, &real).unwrap();
+    let args = ["--socket", real.to_str().unwrap(), "--proxy-socket", ours.to_str().unwrap()];
+    Dump::start(&rig.home, &args)
+}
+
 #[test]
-fn an_agent_and_its_daemon_talk_through_it() {
+fn an_adapter_and_its_daemon_talk_through_it() {
     let rig = Rig::start("http://127.0.0.1:9/");
-    let agent_sock = rig.home.data().join("agent.sock");
-    let moved = rig.home.data().join("agent.real");
-    fs::rename(&agent_sock, &moved).unwrap();
-    let args = ["--socket", moved.to_str().unwrap(), "--proxy-socket", agent_sock.to_str().unwrap()];
-    let dump = Dump::start(&rig.home, &args);
-    let mut agent = rig.listen("bob");
-    let id = rig.post("build-1", "the build broke").json()["delivery_id"].clone();
-    assert_eq!(agent.delivered()["id"], id);
-    agent.ack(id.as_str().unwrap());
-    crate::rig::until(&rig, &["delivery", "show", id.as_str().unwrap()], |row| row["state"] == "dispatched");
+    let dump = stand_between(&rig, "agent.sock");
+    let register = |pid: u32| {
+        let stream = UnixStream::connect(rig.home.data().join("agent.sock")).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let frame = json!({"t": "register", "proto": 1, "harness": "program", "session_id": "s", "pid": pid, "cwd": "/",
+            "title": "t", "status": "idle", "name": "bob"});
+        let answer = exchange(&stream, &frame);
+        (stream, answer)
+    };
+    // The daemon takes the kernel's word for who has connected, and that is the proxy.
+    assert_eq!(register(std::process::id()).1["code"], "pid_mismatch");
+    let (stream, registered) = register(dump.program.pid());
+    let capability = registered["capability"].as_str().unwrap();
+    let id = rig.post("build-1", "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();
+    assert_eq!(next(&stream)["id"], json!(id));
+    let ack = json!({"t": "deliver_ack", "id": id, "persisted": true, "capability": capability});
+    (&stream).write_all(format!("{ack}\n").as_bytes()).unwrap();
+    crate::rig::until(&rig, &["delivery", "show", &id], |row| row["state"] == "dispatched");
+    drop(stream);
+
     let records = dump.stop();
     assert_clean(&rig.home, "wire.ndjson");
-    let find = |t: &str| records.iter().find(|record| record["frame"]["t"] == t).unwrap();
+    let find = |t: &str| records.iter().rfind(|record| record["frame"]["t"] == t).unwrap();
     assert_eq!(find("register")["proto"], "transit-agent/1");
-    assert_eq!(find("register")["dir"], "adapter>daemon");
+    assert_eq!((&find("register")["dir"], &find("register")["conn"]), (&json!("adapter>daemon"), &json!(2)));
     assert_eq!(find("registered")["frame"]["capability"], "[redacted]");
     assert_eq!(find("deliver_ack")["frame"]["capability"], "[redacted]");
+}
+
+#[test]
+fn commands_ask_their_daemon_through_it() {
+    let rig = Rig::start("http://127.0.0.1:9/");
+    let dump = stand_between(&rig, "transit.sock");
+    let status = rig.home.run("transitd", ["status", "--json"], b"");
+    assert!(status.status.success(), "{}", text(&status.stderr));
+    let records = dump.stop();
+    assert_clean(&rig.home, "wire.ndjson");
+    assert_eq!(
+        (&records[0]["proto"], &records[0]["frame"]["op"]),
+        (&json!("transit.sock"), &json!("status"))
+    );
+    assert_eq!(records[1]["frame"]["host"], "demo");
 }
