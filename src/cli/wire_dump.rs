@@ -3,11 +3,16 @@
 //! Lines pass through one at a time; a dump of any length takes no more memory than its longest line.
 
 mod check;
+mod connect;
 mod filter;
 mod follow;
 mod input;
+mod live;
 mod pen;
 mod print;
+mod proxy;
+mod recorder;
+mod socket;
 mod stats;
 
 use std::convert::Infallible;
@@ -21,6 +26,7 @@ use serde::Serialize;
 use self::check::Check;
 use self::filter::{Clause, Filter};
 use self::input::{Place, Sink};
+use self::live::LiveArgs;
 use self::print::{Look, Printer};
 use self::stats::Stats;
 use super::output::{self, Exit, Failure};
@@ -40,7 +46,7 @@ const NAME: &str = "transit-wire-dump";
 #[command(name = NAME, version)]
 pub struct Args {
     /// What to read.
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", conflicts_with = "live")]
     files: Vec<PathBuf>,
     /// Print records in JSON, one a line.
     #[arg(long)]
@@ -52,20 +58,20 @@ pub struct Args {
     #[arg(long, value_name = "FIELD=VALUE,…", value_parser = filter::parse)]
     filter: Vec<Clause>,
     /// Go on reading as files grow, are rotated, or come to be; until a signal.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "live")]
     follow: bool,
     /// Print numbers instead: frames, bytes, and how long answers took.
     ///
     /// Answers are matched by id, and for deliveries by agent. With --filter only the frames it takes are counted;
     /// the answers to them are timed whether it takes them or not. With --follow a signal prints the numbers.
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, conflicts_with_all = ["check", "live"])]
     stats: bool,
     /// Print instead what breaks the protocol; exit 1 if anything does.
     ///
     /// Each frame is held against its protocol alone and in its place among the others: malformed, wrong direction,
     /// before the hello, an ack without a deliver, and so on. A t that is not known is allowed, and told as info.
     /// With --filter every frame is looked at, and what is found about those it takes is told.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "live")]
     check: bool,
     /// Columns of a line, 0 for no limit [default: the terminal's].
     #[arg(long, value_name = "N")]
@@ -74,7 +80,15 @@ pub struct Args {
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     common: Common,
+}
+
+/// What is printed, and how.
+struct Printing {
+    look: Look,
+    filter: Vec<Clause>,
 }
 
 /// Does what was asked.
@@ -95,6 +109,10 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         width: width(args.width),
         secrets: if args.show_secrets { Secrets::Shown } else { Secrets::Redacted },
     };
+    if args.live.is_asked_for() {
+        let print = Printing { look, filter: args.filter };
+        return live::run(&args.live, print, args.common.verbose > 0);
+    }
     read(&args, Print { printer: Printer::new(look), filter, matched: 0, bad: 0 })
 }
 

@@ -9,6 +9,7 @@ mod crash;
 mod daemon;
 mod docs;
 mod floors;
+mod live;
 mod machines;
 mod rig;
 mod send;

@@ -97,7 +97,7 @@ pub enum Way {
 #[serde(tag = "note", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Note<'a> {
-    /// The end that connected asks for a WebSocket.
+    /// The end that connected sent an HTTP request: it asks for a WebSocket, most likely.
     Open {
         /// The path of its request, without the query.
         path: &'a str,
@@ -119,24 +119,18 @@ pub enum Note<'a> {
     },
     /// A binary message, which no protocol of ours has.
     Binary {
-        /// Its length; that of what was sent, when it was compressed and is not understood.
-        bytes: u64,
-    },
-    /// A text message or line that is not UTF-8.
-    NotUtf8 {
         /// Its length.
         bytes: u64,
     },
+    /// A text message or line that is not UTF-8.
+    NotUtf8,
     /// A text message or line over 1 MiB, of which nothing is kept.
     TooLong {
         /// The length that was seen when this was written.
         bytes: u64,
     },
-    /// What stood after the last newline when a stream of lines ended.
-    Cut {
-        /// Its length.
-        bytes: u64,
-    },
+    /// A message or line that had not ended when its stream did.
+    Cut,
     /// A WebSocket close frame.
     Close {
         /// Its code.
@@ -153,7 +147,7 @@ pub enum Note<'a> {
         /// How.
         why: &'a str,
     },
-    /// What comes this way is not understood; it passed unchanged all the same.
+    /// What came this way was not understood; it passed unchanged all the same.
     Blind {
         /// Why not.
         why: &'a str,
