@@ -17,6 +17,7 @@ mod shell;
 pub mod sign;
 pub mod spool;
 pub mod transitd;
+pub mod wire_dump;
 pub mod worker;
 
 use std::process::ExitCode;
@@ -69,6 +70,7 @@ pub fn tools() -> Vec<Tool> {
         envelope::tool(),
         send::tool(),
         spool::tool(),
+        wire_dump::tool(),
         agent::tool(),
         transitd::tool(),
         worker::tool(),

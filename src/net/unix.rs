@@ -146,16 +146,30 @@ pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
 /// else does, or the directory is somebody else's; [`SocketError::InTheWay`] when nobody ever can.
 pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
     let path = socket_path(paths, name)?;
-    let stream = UnixStream::connect(&path).map_err(|err| match err.kind() {
+    connect_at(&path).map_err(|err| match err {
+        SocketError::NoDaemon { path } => nobody(&paths.data, &path),
+        other => other,
+    })
+}
+
+/// Connects to the socket at `path`, behind which a process of our own user must be.
+///
+/// # Errors
+/// [`SocketError::NoDaemon`] when nobody listens, [`SocketError::Denied`] when somebody else does.
+pub fn connect_at(path: &Path) -> Result<UnixStream, SocketError> {
+    let stream = UnixStream::connect(path).map_err(|err| match err.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
-            nobody(&paths.data, &path)
+            SocketError::NoDaemon { path: path.to_owned() }
         }
-        io::ErrorKind::PermissionDenied => SocketError::Denied { path: path.clone(), why: err.to_string() },
-        _ => SocketError::io("connect to", &path, err),
+        io::ErrorKind::PermissionDenied => {
+            SocketError::Denied { path: path.to_owned(), why: err.to_string() }
+        }
+        _ => SocketError::io("connect to", path, err),
     })?;
-    let peer = Peer::of(&stream).map_err(|err| SocketError::io("ask who listens on", &path, err))?;
+    let peer = Peer::of(&stream).map_err(|err| SocketError::io("ask who listens on", path, err))?;
     if !peer.is_ours() {
-        return Err(SocketError::Denied { path, why: format!("user {} listens there", peer.uid) });
+        let why = format!("user {} listens there", peer.uid);
+        return Err(SocketError::Denied { path: path.to_owned(), why });
     }
     Ok(stream)
 }
@@ -200,6 +214,14 @@ impl Bound {
             let dir = path.parent().expect("a socket path has its file name");
             make_run_dir(dir)?;
         }
+        Self::bind_at(path)
+    }
+
+    /// Listens on the socket at `path` in the same way, whatever its directory is.
+    ///
+    /// # Errors
+    /// When the place is taken or cannot be bound.
+    pub fn bind_at(path: PathBuf) -> Result<Self, SocketError> {
         make_room(&path)?;
         let failed = |err| SocketError::io("bind", &path, err);
         let listener = UnixListener::bind(&path).map_err(failed)?;

@@ -4,8 +4,7 @@
 //! then calls [`Socket::wait`], which first flushes what was written: so many frames share one system call, and
 //! none waits for another one to come.
 
-use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,6 +20,7 @@ use url::Url;
 
 use super::dial::{DialError, Interrupt, Stream, dial, timespec};
 use super::proxy::Proxy;
+use super::relay::End;
 use super::wake::Wake;
 use crate::limits;
 use crate::proto::Input;
@@ -108,8 +108,8 @@ pub enum Waited {
 }
 
 /// One WebSocket.
-pub struct Socket {
-    ws: WebSocket<Stream>,
+pub struct Socket<S = Stream> {
+    ws: WebSocket<S>,
     has_unsent: bool,
     /// What came was too long or no frame: it was not read, so that what follows can be understood by nobody.
     is_deaf: bool,
@@ -126,19 +126,33 @@ pub fn open(
     proxy: Option<&Proxy>,
     interrupt: Interrupt<'_>,
 ) -> Result<Socket, DialError> {
+    open_over(dial(url, proxy, interrupt)?, url, Some(token), interrupt)
+}
+
+/// The same over a connection that stands, with a token or without.
+///
+/// # Errors
+/// When the server does not take the token, or is no WebSocket server.
+pub fn open_over<S: End>(
+    stream: S,
+    url: &Url,
+    token: Option<&Secret>,
+    interrupt: Interrupt<'_>,
+) -> Result<Socket<S>, DialError> {
     let garbage = |err: Error| DialError::Garbage { why: err.to_string() };
     let mut request = url.as_str().into_client_request().map_err(garbage)?;
-    let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.expose()))
-        .map_err(|_| DialError::Unauthorized { status: 401 })?;
-    bearer.set_sensitive(true);
-    request.headers_mut().insert("authorization", bearer);
+    if let Some(token) = token {
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.expose()))
+            .map_err(|_| DialError::Unauthorized { status: 401 })?;
+        bearer.set_sensitive(true);
+        request.headers_mut().insert("authorization", bearer);
+    }
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(READ_BUFFER)
         .max_write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(limits::FRAME_BYTES))
         .max_frame_size(Some(limits::FRAME_BYTES));
-    let stream = dial(url, proxy, interrupt)?;
     let until = Instant::now() + limits::CONNECT_WAIT;
     let mut tried = tungstenite::client::client_with_config(request, stream, Some(config));
     loop {
@@ -165,7 +179,7 @@ pub fn open(
     }
 }
 
-impl Socket {
+impl<S: End> Socket<S> {
     /// The next message, or `None` when nothing more has come yet. After one that is too long, and after a fault,
     /// there is none: what still comes is dropped, until the owner closes.
     ///
@@ -247,6 +261,15 @@ impl Socket {
         Ok(!self.has_unsent)
     }
 
+    /// Tells the peer that nothing more comes, as far as the connection can say so without a close frame. What was
+    /// taken must have been flushed.
+    ///
+    /// # Errors
+    /// When it would block, or the connection is over.
+    pub fn half_close(&mut self) -> io::Result<()> {
+        self.ws.get_mut().close_write()
+    }
+
     /// Flushes, then waits until something may have come, the wake-up is given, or the time is over.
     ///
     /// # Errors
@@ -255,7 +278,7 @@ impl Socket {
         let sent = self.flush()?;
         let stream = self.ws.get_ref();
         let wants = if sent { stream.wants() } else { PollFlags::IN | PollFlags::OUT };
-        let mut fds = [PollFd::new(stream, wants), PollFd::new(wake, PollFlags::IN)];
+        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), wants), PollFd::new(wake, PollFlags::IN)];
         match poll(&mut fds, Some(&timespec(longest))) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Waited::Ready),

@@ -10,6 +10,7 @@
 
 pub mod agent;
 pub mod control;
+pub mod dump;
 pub mod envelope;
 pub mod ingest;
 pub mod lines;

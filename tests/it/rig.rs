@@ -24,12 +24,17 @@ pub(crate) struct Rig {
 impl Rig {
     /// Starts everything; replies of the source go to `reply_url`.
     pub(crate) fn start(reply_url: &str) -> Self {
+        Self::start_through(reply_url, |_, worker| worker)
+    }
+
+    /// The same, but the daemon reaches the Worker where `door` says.
+    pub(crate) fn start_through(reply_url: &str, door: impl FnOnce(&Home, SocketAddr) -> SocketAddr) -> Self {
         let home = Home::new();
         home.file("secret", SECRET);
         let mut rig = Self { home, worker: None, daemon: None, at: SocketAddr::from(([127, 0, 0, 1], 0)) };
         rig.start_worker();
         let code = rig.admin(&["host", "enroll", "demo"])["code"].as_str().unwrap().to_owned();
-        let url = format!("http://{}", rig.at);
+        let url = format!("http://{}", door(&rig.home, rig.at));
         let enrolled = rig.home.run("transitd", ["enroll", "--url", &url, "--code", &code], b"");
         assert!(enrolled.status.success(), "{}", text(&enrolled.stderr));
         let secret = rig.secret_file();
@@ -84,10 +89,15 @@ impl Rig {
 
     /// Starts the daemon.
     pub(crate) fn start_daemon(&mut self) {
+        self.start_daemon_with(&[]);
+    }
+
+    /// Starts it with further options.
+    pub(crate) fn start_daemon_with(&mut self, options: &[&str]) {
         let ready = self.home.path("daemon.ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = self.home.command("transitd");
-        let mut daemon = Background::start(command.args(["run", "--ready-file"]).arg(&ready));
+        let mut daemon = Background::start(command.args(["run", "--ready-file"]).arg(&ready).args(options));
         daemon.ready(&ready);
         self.daemon = Some(daemon);
     }

@@ -12,11 +12,11 @@ use crate::addr::AgentAddr;
 use crate::clock::{Backoff, Mono};
 use crate::daemon::host::{Host, RpcCall, SendOutcome};
 use crate::daemon::registry::Version;
-use crate::daemon::wire_log::Direction;
 use crate::id::IdKind;
 use crate::limits;
 use crate::net::service::Shutdown;
 use crate::net::ws::{Gone, Heard, Socket};
+use crate::proto::dump::Way;
 use crate::proto::envelope::{self, Envelope, Kind};
 use crate::proto::wire::{DaemonConfig, DaemonEnd, DaemonEvent, NakCode, RpcError, SendFrame, close};
 use crate::proto::{Close, Input, Output};
@@ -152,7 +152,7 @@ impl<'a> Talk<'a> {
                 Ok(None) => return Ok(false),
                 Ok(Some(heard)) => {
                     if let (Some(log), Heard::Text(text)) = (&self.host.wire_log, &heard) {
-                        log.record(self.host.wall(), Direction::FromWorker, text);
+                        log.record(self.host.wall(), Way::Back, text);
                     }
                     self.machine.handle(heard.as_input(), self.host.now());
                     self.drain()?;
@@ -175,7 +175,7 @@ impl<'a> Talk<'a> {
             match output {
                 Output::Write(text) => {
                     if let Some(log) = &self.host.wire_log {
-                        log.record(self.host.wall(), Direction::ToWorker, &text);
+                        log.record(self.host.wall(), Way::Forth, &text);
                     }
                     self.socket.write(text).map_err(|gone| End::Theirs(gone.to_string()))?;
                 }

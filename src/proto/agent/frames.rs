@@ -102,7 +102,8 @@ pub enum HostFrame {
 }
 
 impl AdapterFrame {
-    const KINDS: [&'static str; 5] = ["register", "deliver_ack", "deliver_nak", "status", "pong"];
+    /// What `t` can be.
+    pub const KINDS: [&'static str; 5] = ["register", "deliver_ack", "deliver_nak", "status", "pong"];
 
     /// The frame as one line of JSON, without its newline.
     pub fn encode(&self) -> String {
@@ -111,7 +112,8 @@ impl AdapterFrame {
 }
 
 impl HostFrame {
-    const KINDS: [&'static str; 4] = ["registered", "register_err", "deliver", "ping"];
+    /// What `t` can be.
+    pub const KINDS: [&'static str; 4] = ["registered", "register_err", "deliver", "ping"];
 
     /// The frame as one line of JSON, without its newline.
     pub fn encode(&self) -> String {

@@ -235,7 +235,9 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(fro
 }
 
 impl DaemonFrame {
-    const KINDS: [&'static str; 7] = ["hello", "roster", "send", "deliver_ack", "deliver_nak", "rpc", "pong"];
+    /// What `t` can be.
+    pub const KINDS: [&'static str; 7] =
+        ["hello", "roster", "send", "deliver_ack", "deliver_nak", "rpc", "pong"];
 
     /// The frame as one line of JSON.
     pub fn encode(&self) -> String {
@@ -244,7 +246,8 @@ impl DaemonFrame {
 }
 
 impl WorkerFrame {
-    const KINDS: [&'static str; 7] =
+    /// What `t` can be.
+    pub const KINDS: [&'static str; 7] =
         ["hello_ok", "hello_err", "deliver", "send_ack", "send_nak", "rpc_result", "ping"];
 
     /// The frame as one line of JSON.

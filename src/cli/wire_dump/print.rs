@@ -1,0 +1,217 @@
+//! A frame as one line for people, or as its record in JSON.
+
+use std::io;
+
+use super::pen::Pen;
+use crate::proto::dump::raw::{self, Raw, Secrets};
+use crate::proto::dump::{Kind, Line, Proto, Way};
+use crate::secret::REDACTED;
+
+/// Columns of the longest `t` that there is.
+const TAG_COLUMNS: usize = 11;
+/// Fields that are put in order: what is short before what is long. More come as they come.
+const ORDERED: usize = 16;
+const BLANKS: &str = "           ";
+
+const DIM: &str = "\x1b[2m";
+const FORTH: &str = "\x1b[36m";
+const BACK: &str = "\x1b[35m";
+const BOLD: &str = "\x1b[1m";
+const REFUSED: &str = "\x1b[1;31m";
+
+/// How lines look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    /// Records in JSON instead of lines for people.
+    pub(super) json: bool,
+    /// Colour.
+    pub(super) color: bool,
+    /// Columns of a line; `None` for as many as it takes.
+    pub(super) width: Option<usize>,
+    /// Whether secrets are shown.
+    pub(super) secrets: Secrets,
+}
+
+/// Writes frames to stdout.
+pub(super) struct Printer {
+    json: bool,
+    secrets: Secrets,
+    pen: Pen,
+}
+
+impl Printer {
+    pub(super) fn new(look: Look) -> Self {
+        let Look { json, color, width, secrets } = look;
+        let pen = if json { Pen::new(None, false) } else { Pen::new(width, color) };
+        Self { json, secrets, pen }
+    }
+
+    /// Writes one line.
+    pub(super) fn print(&mut self, line: &Line<'_>) -> io::Result<()> {
+        if self.json {
+            self.record(line)?
+        } else {
+            self.human(line)?
+        }
+        self.pen.end_line()
+    }
+
+    /// Writes out what is held.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.pen.flush()
+    }
+
+    /// The record; a bare frame gets one, as far as it tells what stands in it.
+    fn record(&mut self, line: &Line<'_>) -> io::Result<()> {
+        if line.kind() != Kind::Bare {
+            return self.whole(line, line.text());
+        }
+        match (line.proto(), line.dir()) {
+            (Some(proto), Some(dir)) => {
+                for piece in ["{\"proto\":\"", proto, "\",\"dir\":\"", dir, "\",\"frame\":"] {
+                    self.pen.put(piece)?;
+                }
+            }
+            _ => self.pen.put("{\"frame\":")?,
+        }
+        self.whole(line, line.frame().json())?;
+        self.pen.put("}")
+    }
+
+    /// A part of a line as it is, or as it may be shown.
+    fn whole(&mut self, line: &Line<'_>, json: &str) -> io::Result<()> {
+        if line.is_clean() {
+            return self.pen.put(json);
+        }
+        raw::shown(json, self.secrets, |piece| self.pen.put(piece))
+    }
+
+    fn human(&mut self, line: &Line<'_>) -> io::Result<()> {
+        self.pen.style(DIM);
+        self.pen.put(line.at().and_then(Raw::word).unwrap_or("-"))?;
+        self.pen.plain();
+        self.pen.put_byte(b' ');
+        self.ends(line)?;
+        self.pen.put_byte(b' ');
+        let (labelled, label) = label(line);
+        self.label(label, line.kind() == Kind::Note)?;
+        if !line.frame().is_object() {
+            self.pen.put_byte(b' ');
+            return self.value(line, line.frame());
+        }
+        self.fields(line, labelled)
+    }
+
+    /// Who spoke to whom. The end that connected stands on the left, so that the arrow tells the direction.
+    fn ends(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let (left, right, arrow, style) = match (line.known_proto().map(Proto::ends), line.way()) {
+            (Some((left, right)), Some(Way::Forth)) => (left, right, " -> ", FORTH),
+            (Some((left, right)), Some(Way::Back)) => (left, right, " <- ", BACK),
+            _ => match line.dir().filter(|dir| raw::is_word(dir)).and_then(|dir| dir.split_once('>')) {
+                Some((from, to)) => (from, to, " -> ", FORTH),
+                None => return self.pen.put("?"),
+            },
+        };
+        self.pen.put(left)?;
+        self.pen.style(style);
+        self.pen.put(arrow)?;
+        self.pen.plain();
+        self.pen.put(right)
+    }
+
+    /// What it is, in a column of its own.
+    fn label(&mut self, label: &str, is_note: bool) -> io::Result<()> {
+        let is_refusal = label.ends_with("_nak") || label.ends_with("_err") || label == "error";
+        self.pen.style(if is_refusal { REFUSED } else { BOLD });
+        let (open, close) = if is_note { ("(", ")") } else { ("", "") };
+        for piece in [open, label, close] {
+            self.pen.put(piece)?;
+        }
+        self.pen.plain();
+        let columns = open.len() + label.len() + close.len();
+        self.pen.put(&BLANKS[columns.min(TAG_COLUMNS)..])
+    }
+
+    /// The id, who writes to whom, everything short, and then what is long, each as far as it is there.
+    fn fields(&mut self, line: &Line<'_>, labelled: &str) -> io::Result<()> {
+        let mut first = [("", Raw::NULL); ORDERED];
+        let mut count = 0;
+        for (place, field) in first.iter_mut().zip(line.fields()) {
+            *place = field;
+            count += 1;
+        }
+        let first = &first[..count];
+        let find = |wanted: &str| first.iter().rposition(|(name, _)| *name == wanted);
+        let id = find("id").or_else(|| find("rid"));
+        let route = find("from").zip(find("to"));
+        // Whether each of them is told already, or is told at the end.
+        let (mut is_told, mut is_late) = ([false; ORDERED], [false; ORDERED]);
+        let ends = route.map(|(from, to)| [from, to]);
+        for n in [find(labelled), id].into_iter().flatten().chain(ends.into_iter().flatten()) {
+            is_told[n] = true;
+        }
+        if let Some(id) = id {
+            self.pen.put_byte(b' ');
+            self.value(line, first[id].1)?;
+        }
+        if let Some((from, to)) = route {
+            self.pen.put_byte(b' ');
+            self.value(line, first[from].1)?;
+            self.pen.put(" > ")?;
+            self.value(line, first[to].1)?;
+        }
+        for (n, &(name, value)) in first.iter().enumerate().filter(|(n, _)| !is_told[*n]) {
+            match (value.word(), value.json().as_bytes().first()) {
+                (Some(word), _) => self.field(line, name, word)?,
+                (None, Some(b'"' | b'{' | b'[')) => is_late[n] = true,
+                (None, _) => self.field(line, name, value.json())?,
+            }
+        }
+        for (_, &(name, value)) in first.iter().enumerate().filter(|(n, _)| is_late[*n]) {
+            self.field(line, name, value.json())?;
+        }
+        if count == ORDERED {
+            for (name, value) in line.fields().skip(ORDERED) {
+                self.field(line, name, value.json())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A field: its name, and its value as a word or as JSON.
+    fn field(&mut self, line: &Line<'_>, name: &str, value: &str) -> io::Result<()> {
+        self.pen.put_byte(b' ');
+        if line.is_clean() {
+            self.pen.put(name)?;
+            self.pen.put_byte(b'=');
+            return self.pen.put(value);
+        }
+        raw::shown_inside(name, |piece| self.pen.put(piece))?;
+        self.pen.put_byte(b'=');
+        if self.secrets == Secrets::Redacted && raw::names_secret(name.as_bytes()) {
+            return self.pen.put(REDACTED);
+        }
+        self.whole(line, value)
+    }
+
+    /// A word as it is, everything else as JSON.
+    fn value(&mut self, line: &Line<'_>, value: Raw<'_>) -> io::Result<()> {
+        match value.word() {
+            Some(word) => self.pen.put(word),
+            None => self.whole(line, value.json()),
+        }
+    }
+}
+
+/// The field that says what the frame is, and what it says.
+fn label<'a>(line: &Line<'a>) -> (&'static str, &'a str) {
+    let said = |name| line.field(name).and_then(Raw::word).map(|word| (name, word));
+    let names: &[_] = if line.kind() == Kind::Note { &["note"] } else { &["t", "op", "method"] };
+    let answer = |name| line.field(name).map(|_| ("", name));
+    names
+        .iter()
+        .copied()
+        .find_map(said)
+        .or_else(|| ["error", "result"].into_iter().find_map(answer))
+        .unwrap_or(("", "-"))
+}

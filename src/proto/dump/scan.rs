@@ -1,0 +1,378 @@
+//! One pass over the bytes of one line: is it JSON, and where are the fields of the record and of its frame?
+//!
+//! No value is built. A line that passes is JSON by its whole grammar (RFC 8259); what is noted of it is where its
+//! outermost fields stand, and whether it may be shown as it is.
+
+use std::fmt;
+
+use super::raw::names_secret;
+use super::record::is_secret;
+
+/// Deepest nesting of a line. Deeper frames stand in a dump as texts.
+pub(super) const DEPTH: u32 = 127;
+/// Fields of a record, and of its frame, that are noted. Those after them are checked and not found by name.
+pub(super) const FIELDS: usize = 4096;
+
+/// A line that is not JSON: where, and what should be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at byte {at}")]
+pub struct NotJson {
+    /// The byte, from 1.
+    pub at: usize,
+    /// What is wrong there.
+    pub what: &'static str,
+}
+
+/// A part of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    fn new(start: usize, end: usize) -> Self {
+        let offset = |at: usize| u32::try_from(at).expect("a line has at most LINE_BYTES");
+        Self { start: offset(start), end: offset(end) }
+    }
+
+    pub(super) fn of(self, line: &str) -> &str {
+        &line[self.start as usize..self.end as usize]
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.start, self.end)
+    }
+}
+
+/// A field of an object: its name as it is written, without the quotes, and its value as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: Span,
+    pub(super) value: Span,
+}
+
+/// What one pass has found. Kept from line to line, so that it costs no memory anew.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The fields of the outermost object.
+    pub(super) outer: Vec<Found>,
+    /// The fields of the object that its last `frame` is.
+    pub(super) frame: Vec<Found>,
+    /// Nothing in it needs redaction, an escape or the removal of blanks.
+    pub(super) is_clean: bool,
+    /// A name of a field has an escape in it.
+    pub(super) has_escaped_name: bool,
+}
+
+impl Marks {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// When it is no JSON object.
+    pub(super) fn read(&mut self, line: &str) -> Result<(), NotJson> {
+        let mut scan = Scan::new(line.as_bytes());
+        self.outer.clear();
+        self.frame.clear();
+        scan.blanks();
+        if scan.peek() != Some(b'{') {
+            scan.value(0)?;
+            scan.end()?;
+            return Err(NotJson { at: 1, what: "a frame is a JSON object, and there is something else" });
+        }
+        let Self { outer, frame, .. } = self;
+        scan.members(0, |scan, name| {
+            let start = scan.at;
+            if scan.peek() == Some(b'{') && &scan.bytes[name.start as usize..name.end as usize] == b"frame" {
+                frame.clear();
+                scan.members(1, |scan, name| {
+                    let start = scan.at;
+                    scan.value(2)?;
+                    note(frame, name, Span::new(start, scan.at));
+                    Ok(())
+                })?;
+            } else {
+                scan.value(1)?;
+            }
+            note(outer, name, Span::new(start, scan.at));
+            Ok(())
+        })?;
+        scan.end()?;
+        self.is_clean = scan.is_clean;
+        self.has_escaped_name = scan.has_escaped_name;
+        Ok(())
+    }
+}
+
+fn note(fields: &mut Vec<Found>, name: Span, value: Span) {
+    if fields.len() < FIELDS {
+        fields.push(Found { name, value });
+    }
+}
+
+/// The pass itself.
+pub(super) struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    is_clean: bool,
+    has_escaped_name: bool,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, is_clean: true, has_escaped_name: false }
+    }
+
+    /// The offset after the value that begins at `at`, in a text that is JSON.
+    pub(super) fn after_value(bytes: &'a [u8], at: usize) -> usize {
+        let mut scan = Scan { at, ..Scan::new(bytes) };
+        // What was read once is read again; a fault would have been told then.
+        let _ = scan.value(0);
+        scan.at
+    }
+
+    fn fault<T>(&self, what: &'static str) -> Result<T, NotJson> {
+        Err(NotJson { at: self.at + 1, what })
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    fn blanks(&mut self) {
+        if self.peek().is_some_and(|byte| byte <= b' ') {
+            while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+                self.at += 1;
+            }
+            self.is_clean = false;
+        }
+    }
+
+    fn end(&mut self) -> Result<(), NotJson> {
+        self.blanks();
+        if self.at == self.bytes.len() { Ok(()) } else { self.fault("more after the end of the value") }
+    }
+
+    /// The members of an object whose `{` is next; `each` reads the value after each name.
+    #[inline]
+    fn members(
+        &mut self,
+        depth: u32,
+        mut each: impl FnMut(&mut Self, Span) -> Result<(), NotJson>,
+    ) -> Result<(), NotJson> {
+        if depth >= DEPTH {
+            return self.fault("deeper nesting than is read");
+        }
+        self.at += 1;
+        self.blanks();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return self.fault("no field name");
+            }
+            let start = self.at + 1;
+            let is_escaped = self.string()?;
+            let name = Span::new(start, self.at - 1);
+            self.name(&self.bytes[start..self.at - 1], is_escaped);
+            self.blanks();
+            if self.peek() != Some(b':') {
+                return self.fault("no colon");
+            }
+            self.at += 1;
+            self.blanks();
+            each(self, name)?;
+            self.blanks();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.fault("neither a comma nor the end of the object"),
+            }
+            self.blanks();
+        }
+    }
+
+    fn elements(&mut self, depth: u32) -> Result<(), NotJson> {
+        if depth >= DEPTH {
+            return self.fault("deeper nesting than is read");
+        }
+        self.at += 1;
+        self.blanks();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            self.blanks();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.fault("neither a comma nor the end of the array"),
+            }
+            self.blanks();
+        }
+    }
+
+    fn value(&mut self, depth: u32) -> Result<(), NotJson> {
+        match self.peek() {
+            Some(b'"') => self.string().map(drop),
+            Some(b'{') => self.members(depth, |scan, _| scan.value(depth + 1)),
+            Some(b'[') => self.elements(depth),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word(b"true"),
+            Some(b'f') => self.word(b"false"),
+            Some(b'n') => self.word(b"null"),
+            Some(_) => self.fault("no value"),
+            None => self.fault("the end where a value should be"),
+        }
+    }
+
+    fn word(&mut self, word: &'static [u8]) -> Result<(), NotJson> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return self.fault("no value");
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), NotJson> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), NotJson> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        if self.at == start { self.fault("no digit") } else { Ok(()) }
+    }
+
+    #[inline]
+    fn name(&mut self, name: &[u8], is_escaped: bool) {
+        self.has_escaped_name |= is_escaped;
+        let is_secret = if is_escaped { names_secret(name) } else { is_secret(name) };
+        self.is_clean &= !is_secret;
+    }
+
+    /// A string whose first quote is next. Whether it has escapes in it.
+    #[inline]
+    fn string(&mut self) -> Result<bool, NotJson> {
+        self.at += 1;
+        let mut is_escaped = false;
+        loop {
+            self.at = special(self.bytes, self.at);
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(is_escaped);
+                }
+                Some(b'\\') => {
+                    self.escape()?;
+                    is_escaped = true;
+                }
+                Some(0..=0x1f) => return self.fault("a control character in a string"),
+                Some(_) => {
+                    self.is_clean &= unsafe_length(&self.bytes[self.at..]) == 0;
+                    self.at += 1;
+                }
+                None => return self.fault("the end in the middle of a string"),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), NotJson> {
+        match self.bytes.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => {
+                let digits = self.bytes.get(self.at + 2..self.at + 6).unwrap_or_default();
+                if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
+                    return self.fault("no escape");
+                }
+                self.at += 6;
+            }
+            _ => return self.fault("no escape"),
+        }
+        Ok(())
+    }
+}
+
+/// The offset of the first byte from `at` on that is a quote, a backslash, below the blank, or beyond `~`; the end
+/// of the bytes if there is none.
+#[inline]
+pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    while let Some(eight) = bytes.get(at..at + 8) {
+        let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
+        // The lowest marked byte is exact; borrows can only mark further ones above it.
+        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+        let marks = zero(word ^ (ONES * u64::from(b'"')))
+            | zero(word ^ (ONES * u64::from(b'\\')))
+            | (word.wrapping_sub(ONES * 0x20) & !word)
+            | word
+            | (word & !HIGH).wrapping_add(ONES);
+        let marks = marks & HIGH;
+        if marks != 0 {
+            return at + (marks.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+        // A string that goes on for long is looked at in larger steps.
+        while let Some(block) = bytes.get(at..at + 32) {
+            let is_special =
+                |byte: &u8| (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\') | (*byte >= 0x7f);
+            if block.iter().fold(false, |found, byte| found | is_special(byte)) {
+                break;
+            }
+            at += 32;
+        }
+    }
+    let rest = bytes[at..].iter().position(|&byte| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f..));
+    rest.map_or(bytes.len(), |length| at + length)
+}
+
+/// The length of the character that `bytes` begin with, if a terminal would act on it: DEL, C1, or one that reorders
+/// what is read (see [`text::is_unsafe`](crate::text::is_unsafe)). 0 if it would not.
+#[inline]
+pub(super) fn unsafe_length(bytes: &[u8]) -> usize {
+    match bytes {
+        [0x7f, ..] => 1,
+        [0xc2, 0x80..=0x9f, ..] => 2,
+        [0xe2, 0x80, 0xaa..=0xae, ..] | [0xe2, 0x81, 0xa6..=0xa9, ..] => 3,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;
