@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::clock::{Backoff, Clock, Wall};
+use crate::clock::{Ages, Backoff, Clock, Wall};
 use crate::limits;
 use crate::net::fetch::{AddressPolicy, Answer, Client, FetchError, Request};
 use crate::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, retry_after};
@@ -161,13 +161,14 @@ pub fn signed_headers(body: &[u8], secret: &Secret, now: Wall) -> [(&'static str
 pub struct Poster {
     client: Client,
     timeout: Duration,
+    ages: Ages,
 }
 
 impl Poster {
     /// A poster whose attempts take at most `timeout`; of that, connecting takes at most
     /// [`limits::CONNECT_WAIT`].
     pub fn new(timeout: Duration) -> Self {
-        Self { client: Client::new(AddressPolicy::Any), timeout }
+        Self { client: Client::new(AddressPolicy::Any), timeout, ages: Ages::new() }
     }
 
     /// Signs the body and posts it once.
@@ -210,7 +211,18 @@ impl Poster {
                 }
             }
         };
-        record(spool, entry, &verdict, clock.wall()).map_err(|error| Box::new(Unrecorded { verdict, error }))
+        let now = clock.wall();
+        record(spool, entry, &verdict, self.is_too_old(entry, now), now)
+            .map_err(|error| Box::new(Unrecorded { verdict, error }))
+    }
+
+    /// Whether an entry has had its time. One from a clock that was ahead has had it once it was tried as often as
+    /// others are in that time.
+    fn is_too_old(&self, entry: &Entry, now: Wall) -> bool {
+        match self.ages.of(entry.created_at, now) {
+            Some(age) => age >= limits::EVENT_TTL,
+            None => entry.attempts >= limits::EVENT_ATTEMPTS,
+        }
     }
 }
 
@@ -280,7 +292,13 @@ fn describe(answer: &Answer) -> String {
 ///
 /// # Errors
 /// Whatever the disk says. The entry is then still claimed.
-fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Result<Settled, StoreError> {
+fn record(
+    spool: &mut Spool,
+    entry: &Entry,
+    verdict: &Verdict,
+    is_too_old: bool,
+    now: Wall,
+) -> Result<Settled, StoreError> {
     let mut outbox = spool.outbox();
     match verdict {
         Verdict::Done(outcome) => {
@@ -291,7 +309,7 @@ fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Res
             outbox.dead(&entry.id, why, now)?;
             Ok(Settled::Dead { kind: Some(*kind), why: why.clone() })
         }
-        Verdict::Later { why, .. } if entry.created_at + limits::EVENT_TTL <= now => {
+        Verdict::Later { why, .. } if is_too_old => {
             let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
             outbox.dead(&entry.id, &why, now)?;
             Ok(Settled::Dead { kind: None, why })
@@ -343,7 +361,9 @@ impl Flusher {
     ) -> Result<Flushed, StoreError> {
         let mut flushed = Flushed::default();
         while let Some((entry, verdict)) = self.unrecorded.last() {
-            flushed.count(&entry.id, record(spool, entry, verdict, clock.wall())?);
+            let now = clock.wall();
+            let is_too_old = self.poster.is_too_old(entry, now);
+            flushed.count(&entry.id, record(spool, entry, verdict, is_too_old, now)?);
             self.unrecorded.pop();
         }
         // What becomes due again meanwhile has its turn in the next pass.
