@@ -137,6 +137,42 @@ impl Clock for SystemClock {
     }
 }
 
+/// The age of what was stamped with the wall clock, for a process during whose life that clock may be stepped.
+#[derive(Debug, Clone, Copy)]
+pub struct Ages {
+    clock: SystemClock,
+    /// The wall clock when this process began to look.
+    began: Wall,
+}
+
+impl Ages {
+    /// Begins to look now.
+    pub fn new() -> Self {
+        let clock = SystemClock::new();
+        Self { began: clock.wall(), clock }
+    }
+
+    /// How old `stamp` is by now; `None` when it is from a clock that was ahead of the one at `now`.
+    pub fn of(&self, stamp: Wall, now: Wall) -> Option<Duration> {
+        age(stamp, self.began, self.clock.mono().0, now)
+    }
+}
+
+impl Default for Ages {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A step ahead makes nothing older: by the monotonic clock, what was stamped since `began` is no older than the
+/// process has been `running`, and what was stamped before is older by no more than that.
+fn age(stamp: Wall, began: Wall, running: Duration, now: Wall) -> Option<Duration> {
+    let between =
+        |from: Wall, to: Wall| u64::try_from(to.0.saturating_sub(from.0)).ok().map(Duration::from_millis);
+    let at_most = between(stamp, began).unwrap_or_default() + running;
+    between(stamp, now).map(|age| age.min(at_most))
+}
+
 /// A wait that doubles from `first` to `cap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
@@ -248,6 +284,23 @@ mod tests {
         assert_eq!(channel_redelivery(2, false), Duration::from_secs(600));
         assert_eq!(channel_redelivery(1, true), Duration::from_secs(1200));
         assert_eq!(channel_redelivery(9, true), Duration::from_secs(1800));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_makes_nothing_old() {
+        let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+        let began = Wall(1_700_000_000_000);
+        let old = |stamp, running, now| age(stamp, began, running, now);
+        assert_eq!(old(began - day, hour, began + hour), Some(day + hour));
+        assert_eq!(old(began - day, hour, began + day * 9), Some(day + hour), "a step ahead");
+        assert_eq!(
+            old(began + hour, hour * 3, began + day * 9),
+            Some(hour * 3),
+            "the same, for a younger one"
+        );
+        assert_eq!(old(began + hour, hour * 3, began + hour * 3), Some(hour * 2));
+        assert_eq!(old(began - day, day * 3, began - hour), Some(day - hour), "a step back");
+        assert_eq!(old(began + hour, day * 3, began), None, "stamped by a clock that was ahead");
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub const ROOM_MEMBERS: usize = 64;
 pub const SPOOL_MAX: u64 = 10_000;
 /// Age at which an event that could not be posted is dead.
 pub const EVENT_TTL: Duration = Duration::from_secs(3 * 24 * 3600);
+/// Attempts after which an event is dead whose age cannot be told: about as many as there are in [`EVENT_TTL`].
+pub const EVENT_ATTEMPTS: u32 = 440;
 /// Longest time that a peer's Retry-After is followed.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Time that one attempt to post an event may take.

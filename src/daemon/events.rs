@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::clock::{Backoff, Clock, Wall};
+use crate::clock::{Ages, Backoff, Clock, Wall};
 use crate::limits;
 use crate::net::fetch::{AddressPolicy, Answer, Client, FetchError, Request};
 use crate::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, retry_after};
@@ -170,19 +170,20 @@ pub fn signed_headers(body: &[u8], secret: &Secret, now: Wall) -> [(&'static str
 pub struct Poster {
     client: Client,
     timeout: Duration,
+    ages: Ages,
 }
 
 impl Poster {
     /// A poster whose attempts take at most `timeout`; of that, connecting takes at most
     /// [`limits::CONNECT_WAIT`].
     pub fn new(timeout: Duration) -> Self {
-        Self { client: Client::new(AddressPolicy::Any), timeout }
+        Self { client: Client::new(AddressPolicy::Any), timeout, ages: Ages::new() }
     }
 
     /// The same poster for one attempt that may take no longer than `longest`.
     #[must_use]
     pub fn within(&self, longest: Duration) -> Self {
-        Self { client: self.client.clone(), timeout: self.timeout.min(longest) }
+        Self { timeout: self.timeout.min(longest), ..self.clone() }
     }
 
     /// Signs the body and posts it once.
@@ -225,7 +226,18 @@ impl Poster {
                 }
             }
         };
-        record(spool, entry, &verdict, clock.wall()).map_err(|error| Box::new(Unrecorded { verdict, error }))
+        let now = clock.wall();
+        record(spool, entry, &verdict, self.is_too_old(entry, now), now)
+            .map_err(|error| Box::new(Unrecorded { verdict, error }))
+    }
+
+    /// Whether an entry has had its time. One from a clock that was ahead has had it once it was tried as often as
+    /// others are in that time.
+    fn is_too_old(&self, entry: &Entry, now: Wall) -> bool {
+        match self.ages.of(entry.created_at, now) {
+            Some(age) => age >= limits::EVENT_TTL,
+            None => entry.attempts >= limits::EVENT_ATTEMPTS,
+        }
     }
 }
 
@@ -296,7 +308,13 @@ fn describe(answer: &Answer) -> String {
 ///
 /// # Errors
 /// Whatever the disk says. The entry is then still claimed.
-fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Result<Settled, StoreError> {
+fn record(
+    spool: &mut Spool,
+    entry: &Entry,
+    verdict: &Verdict,
+    is_too_old: bool,
+    now: Wall,
+) -> Result<Settled, StoreError> {
     let mut outbox = spool.outbox();
     let (wait, why) = match verdict {
         Verdict::Done(outcome) => {
@@ -310,7 +328,7 @@ fn record(spool: &mut Spool, entry: &Entry, verdict: &Verdict, now: Wall) -> Res
         Verdict::Later { wait, why } => (*wait, why),
         Verdict::Misconfigured { why } => (None, why),
     };
-    if entry.created_at + limits::EVENT_TTL <= now {
+    if is_too_old {
         let why = format!("given up after {} days: {why}", limits::EVENT_TTL.as_secs() / 86_400);
         outbox.dead(&entry.id, &why, now)?;
         return Ok(Settled::Dead { kind: None, why });

@@ -148,7 +148,8 @@ impl Flusher {
         flushed: &mut Flushed,
     ) -> Result<(), StoreError> {
         while let Some((entry, verdict)) = self.unrecorded.last() {
-            let settled = record(spool, entry, verdict, clock.wall())?;
+            let now = clock.wall();
+            let settled = record(spool, entry, verdict, self.poster.is_too_old(entry, now), now)?;
             flushed.count(&settled);
             flushed.unnoted = flushed.unnoted.saturating_sub(1);
             watch.ended(entry, &settled);

@@ -207,3 +207,22 @@ fn what_is_due_is_tried_once_a_pass() {
         Flushed::default()
     );
 }
+
+#[test]
+fn an_event_dies_of_age_by_a_clock_that_can_be_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = Spool::open(dir.path()).unwrap();
+    let poster = Poster::new(Duration::from_secs(1));
+    let now = SystemClock::new().wall();
+    add(&mut spool, "a", "http://127.0.0.1:1/ingest/ci", Path::new("/secret"), now);
+    let entry = spool.outbox().get("a", now).unwrap().unwrap();
+    let is_too_old =
+        |created_at, attempts, now| poster.is_too_old(&Entry { created_at, attempts, ..entry.clone() }, now);
+    let ttl = limits::EVENT_TTL;
+    assert!(is_too_old(now - ttl, 1, now), "after three days");
+    assert!(!is_too_old(now, 1, now + ttl + ttl), "not by a step of the clock");
+    assert!(
+        !is_too_old(now + ttl, 1, now) && is_too_old(now + ttl, limits::EVENT_ATTEMPTS, now),
+        "but not never"
+    );
+}
