@@ -12,7 +12,8 @@ use super::dest::Target;
 use super::event::{Sender, broken};
 use super::report::Ended;
 use super::{Args, EventArgs, body};
-use crate::cli::output::{Exit, Failure, Out};
+use crate::cli::output::{self, Exit, Failure, Out};
+use crate::cli::progress::Progress;
 use crate::proto::ingest::{SCHEMA, parse_event};
 use crate::proto::lines::{Line, Lines};
 
@@ -76,6 +77,8 @@ fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
 /// taken has its outcome, too, and the first of them is the exit.
 fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
     let mut out = Out::new();
+    // Outcomes on a terminal show by themselves how far it is.
+    let mut progress = Progress::new("sent", None, !output::is_on_terminal());
     let mut exit = Exit::Ok;
     let (mut all, mut failed) = (0u64, 0u64);
     loop {
@@ -103,11 +106,13 @@ fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
         };
         ended.report.write(&mut out, json)?;
         all += 1;
+        progress.at(all);
         if let Some(failure) = ended.failure {
             failed += 1;
             exit = if exit == Exit::Ok { failure.exit } else { exit };
         }
     }
+    progress.clear();
     out.finish()?;
     if failed == 0 {
         return Ok(exit);
