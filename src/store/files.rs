@@ -102,7 +102,12 @@ pub fn is_exposed(path: &Path) -> bool {
 /// Whether the disk of `path` has no room for another page or two. `false` when that cannot be told.
 pub fn is_disk_full(path: &Path) -> bool {
     const NEXT_TO_NOTHING: u64 = 64 * 1024;
-    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEXT_TO_NOTHING)
+    !has_room(path, NEXT_TO_NOTHING)
+}
+
+/// Whether the disk of `path` has room for so many bytes. `true` when that cannot be told.
+pub fn has_room(path: &Path, bytes: u64) -> bool {
+    rustix::fs::statvfs(path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes)
 }
 
 #[cfg(test)]

@@ -158,6 +158,17 @@ impl StoreError {
         }
     }
 
+    /// Whether it is the disk that takes no more: it may still be read, and everything is well once there is room.
+    pub fn is_out_of_room(&self) -> bool {
+        let code = match self {
+            Self::Full { .. } => return true,
+            Self::Sql { source, .. } => source.sqlite_error_code(),
+            _ => None,
+        };
+        // A limit on the size of files is told like this.
+        code == Some(rusqlite::ErrorCode::SystemIoFailure)
+    }
+
     /// Whether the same call may succeed later without anybody doing something about it.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Locked { .. } | Self::LimitReached { .. } | Self::Closed)

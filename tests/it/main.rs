@@ -14,6 +14,7 @@ mod rig;
 mod send;
 mod sign;
 mod sim;
+mod spool;
 mod support;
 mod whole;
 mod worker;

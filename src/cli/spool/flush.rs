@@ -18,7 +18,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::daemon::events::{Flusher, Poster, Settled, Watch, flush_in_parallel};
 use crate::limits;
 use crate::net::service::Shutdown;
-use crate::store::StoreError;
 use crate::store::process::Process;
 use crate::store::spool::outbox::EntryKind;
 use crate::store::spool::{FlushLock, Spool};
@@ -186,7 +185,7 @@ fn pass(
     }
     give_back(board, spool);
     match failure {
-        Some(StoreError::Full { .. }) => full(board, poster, spool)?,
+        Some(err) if err.is_out_of_room() => full(board, poster, spool)?,
         Some(err) => return Err(failed("flush the spool", &err)),
         None => {}
     }
@@ -206,14 +205,10 @@ fn give_back(board: &Board, spool: &mut Spool) {
 fn full(board: &Arc<Board>, poster: &Poster, spool: &mut Spool) -> Result<(), Failure> {
     board.open();
     let flushed = Flusher::new(poster.clone()).flush_unclaimed(spool, &board.clock, board.as_ref());
-    let flushed = flushed.map_err(|err| failed("flush the spool", &err))?;
-    let what = "no space is left to note what became of";
+    flushed.map_err(|err| failed("flush the spool", &err))?;
     output::warn(
         NAME,
-        format_args!(
-            "{what} {} entries; free some, and they are sent again under the same keys",
-            flushed.unnoted
-        ),
+        "no space is left to note what came of this; free some, and what was sent is sent again under the same key",
     );
     Ok(())
 }

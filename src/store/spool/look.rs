@@ -261,37 +261,51 @@ pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
 }
 
 /// The engine takes an empty database for a new one, and removes the log beside it. But a log with rows in it says
-/// that there was something.
+/// that there was something. It takes one that is shorter than any page for a new one too.
 pub(super) fn refuse_cut(path: &Path, length: u64) -> Result<(), StoreError> {
+    const SHORTEST_PAGE: u64 = 512;
     let has_log = || fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > 0);
-    if length == 0 && has_log() {
-        let why = "it is empty, and its log is not".to_owned();
-        return Err(StoreError::Damaged { path: path.to_owned(), why });
-    }
-    Ok(())
+    let why = match length {
+        0 if has_log() => "it is empty, and its log is not",
+        1..SHORTEST_PAGE => "it is cut off",
+        _ => return Ok(()),
+    };
+    Err(StoreError::Damaged { path: path.to_owned(), why: why.to_owned() })
 }
 
 /// Opens the database for reading alone.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let open = |db: rusqlite::Result<Connection>| {
-        let db = db?;
-        db.busy_timeout(BUSY_WAIT)?;
-        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        // Only a read finds out whether the log beside it can be used.
-        version(&db)?;
-        Ok(db)
-    };
-    open(Connection::open_with_flags(path, flags)).or_else(|err: rusqlite::Error| {
-        use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
-        let has_no_log = fs::metadata(with_suffix(path, "-wal")).map_or(true, |log| log.len() == 0);
-        let is_unwritable = matches!(err.sqlite_error_code(), Some(CannotOpen | ReadOnly));
-        if !(has_no_log && is_unwritable) {
-            return Err(err);
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
+    let first = match try_connect(path, "") {
+        Err(err)
+            if matches!(
+                err.sqlite_error_code(),
+                Some(CannotOpen | DiskFull | ReadOnly | SystemIoFailure)
+            ) =>
+        {
+            err
         }
-        // Its directory takes no log, and there is none: nobody is changing it.
-        let uri = url::Url::from_file_path(path).map_err(|()| err)?;
-        open(Connection::open_with_flags(format!("{uri}?immutable=1"), flags | OpenFlags::SQLITE_OPEN_URI))
-    })
+        done => return done,
+    };
+    // Its directory, or its disk, takes nothing. Then what readers share is made in memory from the log; and without
+    // a log nobody is changing the database.
+    let has_log = fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > 0);
+    try_connect(path, if has_log { "?readonly_shm=1" } else { "?immutable=1" }).map_err(|_| first)
+}
+
+fn try_connect(path: &Path, how: &str) -> rusqlite::Result<Connection> {
+    use rusqlite::config::DbConfig::{SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, SQLITE_DBCONFIG_TRUSTED_SCHEMA};
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = match url::Url::from_file_path(path) {
+        Ok(url) if !how.is_empty() => {
+            Connection::open_with_flags(format!("{url}{how}"), flags | OpenFlags::SQLITE_OPEN_URI)?
+        }
+        _ => Connection::open_with_flags(path, flags)?,
+    };
+    db.busy_timeout(BUSY_WAIT)?;
+    db.set_db_config(SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    db.set_db_config(SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Only a read finds out whether the log beside it can be used.
+    version(&db)?;
+    Ok(db)
 }

@@ -47,6 +47,10 @@ const BUSY_WAIT: Duration = Duration::from_secs(10);
 /// that opens the spool for one message has little to read.
 const CHECKPOINT_PAGES: u32 = 250;
 
+/// Room on the disk, in bytes, that new entries leave free: as much as the log and the database may still grow until
+/// the log starts over. So what is in the spool already can be claimed and settled when the disk takes no more of it.
+const SETTLING_ROOM: u64 = (CHECKPOINT_PAGES as u64 + 64) * 4096;
+
 /// One connection to the spool. Every thread opens its own.
 #[derive(Debug)]
 pub struct Spool {
@@ -103,6 +107,15 @@ impl Spool {
             Ok(value)
         };
         run().map_err(|err| StoreError::sql(&self.path, err))
+    }
+
+    /// Refuses to take an entry of so many bytes while the disk has too little room for it.
+    fn need_room(&self, bytes: usize) -> Result<(), StoreError> {
+        // It stands in the log first and then in the database.
+        if files::has_room(&self.path, SETTLING_ROOM + 2 * bytes as u64) {
+            return Ok(());
+        }
+        Err(StoreError::Full { path: self.path.clone() })
     }
 
     /// Runs `f` on the rows as they are, without waiting for writers.

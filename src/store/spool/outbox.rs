@@ -66,6 +66,7 @@ impl Outbox<'_> {
     /// [`StoreError::LimitReached`] when [`limits::SPOOL_MAX`] entries wait, and whatever the disk says. Nothing
     /// is stored then.
     pub fn add(&mut self, entry: &NewEntry<'_>, now: Wall) -> Result<Added, StoreError> {
+        self.0.need_room(entry.body.len())?;
         self.0.write(|tx| insert(tx, entry, now, None))?.ok_or(FULL)
     }
 
@@ -80,6 +81,7 @@ impl Outbox<'_> {
         by: Process,
         now: Wall,
     ) -> Result<Option<Entry>, StoreError> {
+        self.0.need_room(entry.body.len())?;
         match self.0.write(|tx| insert(tx, entry, now, Some(by)))?.ok_or(FULL)? {
             Added::New => Ok(Some(Entry { state: State::Claimed, ..entry.to_entry(now) })),
             Added::Known(_) => Ok(None),
