@@ -12,17 +12,17 @@ complete -c transit-send -l trigger -d 'Why it is delivered, such as mention or 
 complete -c transit-send -l meta -d 'An entry of the event\'s meta; may be repeated' -r
 complete -c transit-send -l reply-url -d 'Where a reply is posted instead of the source\'s own address' -r
 complete -c transit-send -l jobs -d 'With --lines, send this many at a time' -r
-complete -c transit-send -l timeout -d 'Time for one attempt [default: 30s]' -r
-complete -c transit-send -l as -d 'The agent of this host that a message is from, when this is not run inside one' -r
+complete -c transit-send -l timeout -d 'Time for one attempt; at most 10s of it for connecting [default: 30s]' -r
+complete -c transit-send -l as -d 'The agent that a message is from, when not run inside one' -r
 complete -c transit-send -l reply-to -d 'The id of the message that a message answers' -r
-complete -c transit-send -l wait -d 'Wait until it is injected, or settled: at its end with every recipient [default time: 60s]' -r
+complete -c transit-send -l wait -d 'Wait until it is injected or settled [default time: 60s]' -r
 complete -c transit-send -l list-sources -d 'Print the names of the sources in the configuration'
 complete -c transit-send -l json -d 'Print outcomes as lines of JSON'
 complete -c transit-send -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-send -l raw -d 'Send the body as the whole request body, byte for byte'
-complete -c transit-send -l lines -d 'Send every line of the body, a JSON object with the fields of an event, as one event'
+complete -c transit-send -l lines -d 'Send every line of the body, a JSON object, as one event'
 complete -c transit-send -l no-spool -d 'Keep nothing; a passing failure then ends with 75'
-complete -c transit-send -l spool-only -d 'Only keep it; a running transitd tries it'
+complete -c transit-send -l spool-only -d 'Only keep it; transitd and transit-spool flush try it'
 complete -c transit-send -l dry-run -d 'Check everything and print the request that would go out'
 complete -c transit-send -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-send -s V -l version -d 'Print version'

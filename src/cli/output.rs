@@ -146,6 +146,13 @@ impl Failure {
         }
     }
 
+    /// The same failure, of one part of what was to be done.
+    #[must_use]
+    pub(super) fn at(mut self, place: impl Display) -> Self {
+        self.line = format!("{}: {}", text::visible(&place.to_string()), self.line);
+        self
+    }
+
     /// The same failure with the way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {

@@ -71,15 +71,20 @@ pub struct Args {
     event: EventArgs,
     #[command(flatten)]
     delivery: DeliveryArgs,
-    /// The agent of this host that a message is from, when this is not run inside one.
+    /// The agent that a message is from, when not run inside one.
+    ///
+    /// Inside an agent's session the sender is that agent, and another is refused.
     #[arg(long = "as", value_name = "NAME", help_heading = "Messages")]
     as_agent: Option<String>,
     /// The id of the message that a message answers.
     #[arg(long, value_name = "ID", help_heading = "Messages")]
     reply_to: Option<String>,
-    /// Wait until it is injected, or settled: at its end with every recipient [default time: 60s].
+    /// Wait until it is injected or settled [default time: 60s].
     ///
-    /// Ends with 75 when it is not so far in time, and with 1 when it never will be.
+    /// A message is injected once every recipient has it durably in the session, and settled once it is at its end
+    /// with each of them. Ends with 75 when it is not so far in time, and with 1 when it never will be; the message
+    /// is kept all the same. A source tells nothing of an event after it was taken, so that an event is not waited
+    /// for.
     #[arg(long, value_name = "STATE[=TIME]", value_parser = status::parse_wait, conflicts_with = "dry_run", help_heading = "Messages")]
     wait: Option<Wait>,
 }
@@ -112,7 +117,10 @@ struct EventArgs {
     /// Send the body as the whole request body, byte for byte.
     #[arg(long)]
     raw: bool,
-    /// Send every line of the body, a JSON object with the fields of an event, as one event.
+    /// Send every line of the body, a JSON object, as one event.
+    ///
+    /// The object has the fields of an event; those that it lacks come from the options. Outcomes are printed in the
+    /// order of the lines. The first line that cannot be used ends the command; those before it went out.
     #[arg(long, conflicts_with_all = ["raw", "message"])]
     lines: bool,
     /// With --lines, send this many at a time.
@@ -127,13 +135,13 @@ struct DeliveryArgs {
     /// Keep nothing; a passing failure then ends with 75.
     #[arg(long, conflicts_with = "spool_only")]
     no_spool: bool,
-    /// Only keep it; a running transitd tries it.
+    /// Only keep it; transitd and transit-spool flush try it.
     #[arg(long)]
     spool_only: bool,
     /// Check everything and print the request that would go out.
     #[arg(long)]
     dry_run: bool,
-    /// Time for one attempt [default: 30s].
+    /// Time for one attempt; at most 10s of it for connecting [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     timeout: Option<Duration>,
 }
@@ -257,5 +265,5 @@ const PAGE: Page = Page {
         ),
         ("Ask later what became of one:", "transit-send --status evt_0123456789ab --json"),
     ],
-    see_also: &["transit-sign(1)", "transitd(8)", "transit(7)"],
+    see_also: &["transit-sign(1)", "transit-spool(1)", "transitd(8)", "transit(7)"],
 };

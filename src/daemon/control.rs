@@ -350,3 +350,26 @@ pub(super) fn store_error(err: &StoreError) -> ControlError {
     };
     ControlError::new(code, err.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_caller_can_tell_a_full_disk_from_a_full_spool_and_from_a_broken_one() {
+        let path = || std::path::PathBuf::from("spool.db");
+        let io = |kind: io::ErrorKind| StoreError::Io { doing: "open", path: path(), source: kind.into() };
+        for (err, code) in [
+            (StoreError::LimitReached { what: "the spool", limit: 1 }, "spool_full"),
+            (StoreError::Full { path: path() }, "disk_full"),
+            (io(io::ErrorKind::StorageFull), "disk_full"),
+            (StoreError::ReadOnly { path: path() }, "spool_not_writable"),
+            (StoreError::Locked { path: path() }, "spool_busy"),
+            (io(io::ErrorKind::Other), "store_error"),
+        ] {
+            assert_eq!(store_error(&err).code, code, "{err}");
+        }
+    }
+}

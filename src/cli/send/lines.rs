@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender as Tell, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,7 +13,8 @@ use super::dest::Target;
 use super::event::{Sender, broken};
 use super::report::Ended;
 use super::{Args, EventArgs, body};
-use crate::cli::output::{Exit, Failure, Out};
+use crate::cli::output::{self, Exit, Failure, Out};
+use crate::cli::progress::Progress;
 use crate::proto::ingest::{SCHEMA, parse_event};
 use crate::proto::lines::{Line, Lines};
 
@@ -23,6 +25,8 @@ const AHEAD: usize = 256;
 
 /// One event to be sent, and where its outcome is waited for.
 struct Task {
+    /// The number of its line.
+    number: u64,
     event_key: String,
     body: Vec<u8>,
     tell: Tell<Result<Ended, Failure>>,
@@ -45,20 +49,23 @@ pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
     }
     let (give, tasks) = sync_channel(usize::from(args.event.jobs));
     let (announce, outcomes) = sync_channel(AHEAD);
-    let tasks = Arc::new(Mutex::new(tasks));
+    let (tasks, stop) = (Arc::new(Mutex::new(tasks)), Arc::new(AtomicBool::new(false)));
+    let reader = Arc::new(reader);
     for _ in 0..args.event.jobs {
-        let (sender, tasks) = (sender.clone(), tasks.clone());
-        spawn("send", move || work(&sender, &tasks))?;
+        let (sender, tasks, stop, reader) = (sender.clone(), tasks.clone(), stop.clone(), reader.clone());
+        spawn("send", move || work(&sender, &tasks, &stop, &reader.name))?;
     }
     spawn("read", move || hand_out(&reader, from, &give, &announce))?;
-    print(&outcomes, args.json)
+    let mut printer = Printer::new(args.json);
+    let printed = printer.print(&outcomes, &stop);
+    printer.finish(printed)
 }
 
 /// Prints the request of every line, up to the first one that cannot be used.
 fn show(sender: &Sender, reader: &Reader, from: impl Read, json: bool) -> Result<Exit, Failure> {
     let mut out = Out::new();
     let mut shown = Ok(());
-    let read = reader.run(from, |_, body| {
+    let read = reader.run(from, |_, _, body| {
         shown = sender.show(&mut out, &body, json);
         shown.is_ok()
     });
@@ -72,56 +79,94 @@ fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     started.map(drop).map_err(|err| Failure::new(Exit::TryLater, "start a thread", err))
 }
 
-/// Prints outcomes as they come, in their order. After the first failure of ours nothing more is read. What was not
-/// taken has its outcome, too, and the first of them is the exit.
-fn print(outcomes: &Receiver<Outcome>, json: bool) -> Result<Exit, Failure> {
-    let mut out = Out::new();
-    let mut exit = Exit::Ok;
-    let (mut all, mut failed) = (0u64, 0u64);
-    loop {
-        let outcome = match outcomes.try_recv() {
-            Ok(outcome) => outcome,
-            Err(TryRecvError::Disconnected) => break,
-            // Nothing more to print for now, so that a program that waits for it has what there is.
-            Err(TryRecvError::Empty) => {
-                out.flush()?;
-                match outcomes.recv() {
-                    Ok(outcome) => outcome,
-                    Err(_) => break,
-                }
-            }
-        };
-        let ended = outcome.recv().unwrap_or_else(|_| {
-            Err(Failure::new(Exit::Software, "send an event", "its thread ended without an outcome"))
-        });
-        let ended = match ended {
-            Ok(ended) => ended,
-            Err(failure) => {
-                out.finish()?;
-                return Err(failure);
-            }
-        };
-        ended.report.write(&mut out, json)?;
-        all += 1;
-        if let Some(failure) = ended.failure {
-            failed += 1;
-            exit = if exit == Exit::Ok { failure.exit } else { exit };
-        }
-    }
-    out.finish()?;
-    if failed == 0 {
-        return Ok(exit);
-    }
-    let why = format!("{failed} of {all} events were not taken");
-    Err(Failure::new(exit, "send the lines", why).hint("each one's outcome says why"))
+/// Prints outcomes as they come, in their order. What was not taken has its outcome, too, and the first of them is the
+/// exit.
+struct Printer {
+    out: Out,
+    progress: Progress,
+    json: bool,
+    exit: Exit,
+    all: u64,
+    failed: u64,
 }
 
-/// Sends tasks until there are none.
-fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>) {
+impl Printer {
+    fn new(json: bool) -> Self {
+        // Outcomes on a terminal show by themselves how far it is.
+        let progress = Progress::new("sent", None, !output::is_on_terminal());
+        Self { out: Out::new(), progress, json, exit: Exit::Ok, all: 0, failed: 0 }
+    }
+
+    /// Prints until there are no more. After the first failure of ours nothing new is begun, and what was begun before
+    /// has its outcome printed.
+    fn print(&mut self, outcomes: &Receiver<Outcome>, stop: &AtomicBool) -> Result<(), Failure> {
+        while let Some(outcome) = self.next(outcomes)? {
+            let ended = self.next(&outcome)?.unwrap_or_else(|| {
+                Err(Failure::new(Exit::Software, "send an event", "its thread ended without an outcome"))
+            });
+            let failure = match ended {
+                Ok(ended) => {
+                    self.write(ended)?;
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            stop.store(true, Ordering::SeqCst);
+            while let Ok(outcome) = outcomes.try_recv() {
+                if let Some(Ok(ended)) = self.next(&outcome)? {
+                    self.write(ended)?;
+                }
+            }
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    /// The next one, which is waited for; a program that reads what is printed has it all before that.
+    fn next<T>(&mut self, from: &Receiver<T>) -> Result<Option<T>, Failure> {
+        match from.try_recv() {
+            Ok(next) => Ok(Some(next)),
+            Err(TryRecvError::Disconnected) => Ok(None),
+            Err(TryRecvError::Empty) => {
+                self.out.flush()?;
+                Ok(from.recv().ok())
+            }
+        }
+    }
+
+    fn write(&mut self, ended: Ended) -> Result<(), Failure> {
+        ended.report.write(&mut self.out, self.json)?;
+        self.all += 1;
+        self.progress.at(self.all);
+        if let Some(failure) = ended.failure {
+            self.failed += 1;
+            self.exit = if self.exit == Exit::Ok { failure.exit } else { self.exit };
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, printed: Result<(), Failure>) -> Result<Exit, Failure> {
+        self.progress.clear();
+        self.out.finish()?;
+        printed?;
+        if self.failed == 0 {
+            return Ok(self.exit);
+        }
+        let why = format!("{} of {} events were not taken", self.failed, self.all);
+        Err(Failure::new(self.exit, "send the lines", why).hint("each one's outcome says why"))
+    }
+}
+
+/// Sends tasks until there are none, or nothing more is to be begun.
+fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>, stop: &AtomicBool, name: &str) {
     let mut spool = None;
     loop {
         let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(task) = task else { return };
+        if stop.load(Ordering::SeqCst) {
+            // Dropping it tells who waits for its outcome that there is none.
+            continue;
+        }
         let open = match spool.take() {
             Some(open) => Ok(open),
             None => sender.open_spool(),
@@ -131,6 +176,7 @@ fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>) {
             spool = Some(open);
             ended
         });
+        let ended = ended.map_err(|failure| failure.at(format_args!("line {} of {name}", task.number)));
         // Nobody waits any more when the command has failed already.
         let _ = task.tell.send(ended);
     }
@@ -138,9 +184,9 @@ fn work(sender: &Sender, tasks: &Mutex<Receiver<Task>>) {
 
 /// Hands every event to whoever sends next; what ends the reading is an outcome, too.
 fn hand_out(reader: &Reader, from: impl Read, give: &SyncSender<Task>, announce: &SyncSender<Outcome>) {
-    let read = reader.run(from, |event_key, body| {
+    let read = reader.run(from, |number, event_key, body| {
         let (tell, outcome) = channel();
-        announce.send(outcome).is_ok() && give.send(Task { event_key, body, tell }).is_ok()
+        announce.send(outcome).is_ok() && give.send(Task { number, event_key, body, tell }).is_ok()
     });
     if let Err(failure) = read {
         let (tell, outcome) = channel();
@@ -157,8 +203,13 @@ struct Reader {
 }
 
 impl Reader {
-    /// Gives the key and the request body of every line to `each`, until that answers that nobody wants more.
-    fn run(&self, mut from: impl Read, mut each: impl FnMut(String, Vec<u8>) -> bool) -> Result<(), Failure> {
+    /// Gives the number, the key and the request body of every line to `each`, until that answers that nobody wants
+    /// more.
+    fn run(
+        &self,
+        mut from: impl Read,
+        mut each: impl FnMut(u64, String, Vec<u8>) -> bool,
+    ) -> Result<(), Failure> {
         let mut lines = Lines::new(LINE_BYTES);
         let mut bytes = vec![0; 64 * 1024];
         let mut waiting = VecDeque::new();
@@ -180,7 +231,7 @@ impl Reader {
             for line in waiting.drain(..) {
                 number += 1;
                 if let Some((event_key, body)) = self.event(&line, number)?
-                    && !each(event_key, body)
+                    && !each(number, event_key, body)
                 {
                     return Ok(());
                 }

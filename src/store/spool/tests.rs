@@ -59,7 +59,7 @@ fn what_is_no_database_of_ours_is_named() {
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(matches!(Spool::open(&file), Err(StoreError::InTheWay { .. })));
-    assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::Io { .. })));
+    assert!(matches!(Spool::open(&file.join("below")), Err(StoreError::InTheWay { .. })));
 }
 
 #[test]

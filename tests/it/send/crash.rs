@@ -1,4 +1,4 @@
-//! Many senders at once, killed at random points, with a daemon beside them that flushes: what was accepted reaches
+//! Many senders at once, killed at random points, beside a daemon and a flush that is killed as well: what was accepted reaches
 //! the server, under one event key.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
 use transit::proto::ingest::parse_event;
 use transit::store::spool::Spool;
 
@@ -77,6 +78,8 @@ fn what_killed_senders_have_accepted_arrives_under_one_key() {
     let mut accepted = BTreeSet::new();
     let (mut random, mut killed) = (4711u32, 0);
     for round in 0..crate::crash::rounds().div_ceil(5) {
+        let mut flush = home.command("transit-spool");
+        let mut flush = Background::start(flush.args(["flush", "--wait", "--jobs", "4"]));
         let mut running: Vec<(String, Child)> = Vec::new();
         for n in 0..SENDERS {
             let key = format!("key-{round}-{n}");
@@ -90,6 +93,8 @@ fn what_killed_senders_have_accepted_arrives_under_one_key() {
                 killed += 1;
             }
         }
+        flush.signal(Signal::KILL);
+        flush.wait();
         let kept = running.into_iter().filter_map(|(key, child)| has_accepted(child).then_some(key));
         accepted.extend(kept);
     }

@@ -55,7 +55,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 }
 
 /// Makes 10,000 entries of the one that waits; they are due in an hour, so that nobody tries them.
-fn fill(home: &Home) {
+pub(super) fn fill(home: &Home) {
     let db = rusqlite::Connection::open(home.data().join("spool.db")).unwrap();
     let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
                 INSERT INTO outbox (id, kind, dest, body, created_at, updated_at, next_attempt_at, longest_wait)

@@ -150,3 +150,24 @@ fn many_lines_take_no_more_memory_than_few() {
         3000 * line.len() / 1000
     );
 }
+
+#[test]
+fn a_spool_that_fills_up_between_two_lines_names_the_line() {
+    let home = home();
+    super::send(&home, "http://127.0.0.1:1/ingest/ci", &["--spool-only"]);
+    super::keeping::fill(&home);
+    let db = rusqlite::Connection::open(home.data().join("spool.db")).unwrap();
+    assert_eq!(db.execute("DELETE FROM outbox WHERE id IN ('evt_1', 'evt_2')", []).unwrap(), 2);
+    let options =
+        ["http://127.0.0.1:1/ingest/ci", "--secret-file", "secret", "--conversation", "c", "--lines"];
+    let mut command = home.command(PROGRAM);
+    let mut sender = Background::start(command.args(options).args(["--jobs", "1", "--spool-only"]));
+    // The input stays open: it ends because it cannot go on, and not because there is no more.
+    sender.write("{\"content\":\"a\"}\n{\"content\":\"b\"}\n\n{\"content\":\"c\"}\n{\"content\":\"d\"}\n");
+    let said = sender.error();
+    assert!(said.contains("line 4 of stdin: keep the event: the spool"), "{said}");
+    assert_eq!(sender.wait().code(), Some(75));
+    let outcomes = [sender.line(), sender.line()];
+    assert!(outcomes.iter().all(|line| line.starts_with("spooled ")), "{outcomes:?}");
+    assert!(sender.pending_lines().is_empty());
+}
