@@ -79,8 +79,12 @@ fn with_examples(tool: Tool) -> Tool {
 ///
 /// It is given its own tool rather than its name, so that a program does not hold the options of all the others.
 pub fn main<A: Parser>(tool: fn() -> Tool, run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode {
-    let name = A::command().get_name().to_owned();
-    let args = match A::try_parse() {
+    // Once: making the options is most of what starting a command takes.
+    let mut command = A::command();
+    let name = command.get_name().to_owned();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = matches.and_then(|mut found| A::from_arg_matches_mut(&mut found));
+    let args = match parsed.map_err(|err| err.format(&mut command)) {
         Ok(args) => args,
         Err(err) => return unparsed(&name, tool, err),
     };
