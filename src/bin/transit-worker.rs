@@ -1,5 +1,5 @@
 //! The self-hosted Worker.
 
 fn main() -> std::process::ExitCode {
-    transit::cli::main(transit::cli::worker::run)
+    transit::cli::main(transit::cli::worker::tool, transit::cli::worker::run)
 }

@@ -1,5 +1,5 @@
 //! The host daemon.
 
 fn main() -> std::process::ExitCode {
-    transit::cli::main(transit::cli::transitd::run)
+    transit::cli::main(transit::cli::transitd::tool, transit::cli::transitd::run)
 }

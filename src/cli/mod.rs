@@ -88,11 +88,17 @@ fn with_examples(tool: Tool) -> Tool {
 }
 
 /// Runs a command: parses its arguments, prints its failure, and turns it into an exit code.
-pub fn main<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode {
-    let name = A::command().get_name().to_owned();
-    let args = match A::try_parse() {
+///
+/// It is given its own tool rather than its name, so that a program does not hold the options of all the others.
+pub fn main<A: Parser>(tool: fn() -> Tool, run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode {
+    // Once: making the options is most of what starting a command takes.
+    let mut command = A::command();
+    let name = command.get_name().to_owned();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = matches.and_then(|mut found| A::from_arg_matches_mut(&mut found));
+    let args = match parsed.map_err(|err| err.format(&mut command)) {
         Ok(args) => args,
-        Err(err) => return unparsed(&name, err),
+        Err(err) => return unparsed(&name, tool, err),
     };
     match run(args) {
         Ok(exit) => exit.into(),
@@ -110,11 +116,11 @@ fn report(name: &str, failure: &Failure) -> ExitCode {
 }
 
 /// Arguments that are no work to do: help that was asked for, or a mistake.
-fn unparsed(name: &str, err: clap::Error) -> ExitCode {
+fn unparsed(name: &str, tool: fn() -> Tool, err: clap::Error) -> ExitCode {
     match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let is_help = err.kind() == ErrorKind::DisplayHelp;
-            let shown = if is_help { help(name).unwrap_or(err) } else { err };
+            let shown = if is_help { help(tool).unwrap_or(err) } else { err };
             match shown.print() {
                 Ok(()) => Exit::Ok.into(),
                 Err(err) => report(name, &err.into()),
@@ -143,10 +149,9 @@ fn misused(name: &str, message: &str) -> Failure {
     }
 }
 
-/// The help that was asked for, with what the page adds to it. Only asking for it costs making the whole list.
-fn help(name: &str) -> Option<clap::Error> {
-    let tool = tools().into_iter().find(|tool| tool.command.get_name() == name)?;
-    tool.command.try_get_matches().err()
+/// The help that was asked for, with what the page adds to it.
+fn help(tool: fn() -> Tool) -> Option<clap::Error> {
+    with_examples(tool()).command.try_get_matches().err()
 }
 
 #[cfg(test)]
