@@ -71,7 +71,8 @@ impl Report {
             serde_json::to_writer(&mut *out, self)?;
             return writeln!(out);
         }
-        write!(out, "{} {} {}", self.outcome, self.id, text::visible(&self.dest))?;
+        let (outcome, id) = (text::visible(&self.outcome), text::visible(&self.id));
+        write!(out, "{outcome} {id} {}", text::visible(&self.dest))?;
         if let Some(key) = &self.event_key {
             write!(out, " event_key={}", text::visible(key))?;
         }
