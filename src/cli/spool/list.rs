@@ -38,7 +38,8 @@ fn write_listed(out: &mut impl Write, listed: &Listed, json: bool) -> io::Result
     }
     // What waits is looked at for its next attempt, the rest for when it ended.
     let at = if waits(entry) { entry.next_attempt_at } else { entry.updated_at };
-    let (id, state, dest) = (&entry.id, entry.state.as_str(), text::visible(&entry.dest));
+    let (id, dest) = (text::visible(&entry.id), text::visible(&entry.dest));
+    let state = entry.state.as_str();
     write!(out, "{id}  {state:<7}  {:>3}  {at}  {dest}", entry.attempts)?;
     match &entry.error {
         Some(error) => writeln!(out, ": {}", text::visible(error)),

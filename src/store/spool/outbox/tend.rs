@@ -160,7 +160,7 @@ fn standing(db: &Connection, id: &str) -> rusqlite::Result<Option<(State, Option
 
 /// The next places of rows of which `which` is true, after the place `after`; the second parameter is `before`.
 fn places(db: &Connection, which: &str, after: i64, before: Wall) -> rusqlite::Result<Vec<i64>> {
-    // The condition with the parameter that nothing may name keeps the three in every statement.
+    // Not every condition asks for the second parameter, and all statements are given it.
     let sql = format!(
         "SELECT seq FROM outbox NOT INDEXED WHERE seq > ?1 AND ?2 IS NOT NULL AND {which} ORDER BY seq LIMIT ?3"
     );
