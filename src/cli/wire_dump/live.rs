@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, tell};
 use super::{NAME, connect, proxy, socket};
 use crate::addr::Host;
 use crate::cli::output::{self, Exit, Failure};
@@ -139,12 +139,13 @@ pub(super) struct Passing<T> {
     /// Gone once it has failed, which ends no conversation.
     tap: Option<T>,
     recorder: Arc<Recorder>,
+    stop: Shutdown,
     conn: u64,
 }
 
 impl<T: Tap> Passing<T> {
-    pub(super) fn new(tap: T, recorder: &Arc<Recorder>, conn: u64) -> Self {
-        Self { tap: Some(tap), recorder: Arc::clone(recorder), conn }
+    pub(super) fn new(tap: T, live: &Live, conn: u64) -> Self {
+        Self { tap: Some(tap), recorder: Arc::clone(&live.recorder), stop: live.stop.clone(), conn }
     }
 
     fn look(&mut self, way: Way, with: impl FnOnce(&mut T, &mut dyn FnMut(Seen<'_>))) {
@@ -166,6 +167,10 @@ impl<T: Tap> Observer for Passing<T> {
 
     fn ended(&mut self, way: Way, broken: Option<&io::Error>) {
         let why = broken.map(|err| text::visible(&err.to_string()).into_owned());
+        if let Some(why) = why.as_ref().filter(|_| !self.stop.is_triggered()) {
+            let whose = if way == Way::Forth { "client's" } else { "server's" };
+            tell(self.conn, format_args!("the {whose} side broke: {why}"));
+        }
         self.look(way, |tap, out| tap.ended(way, why.as_deref(), out));
     }
 }
