@@ -118,8 +118,8 @@ fn nothing_that_a_terminal_would_act_on_comes_out() {
          {{\"t\":\"{value}\",\"from\":\"{value}\",\"to\":\"{value}\",\"op\":\"{value}\"}}\n\
          {{\"dir\":\"a>b\",\"note\":\"{value}\"}}\nno json {hostile}\x1b[31m\n{{\"a\":\"\x1b\"}}\n"
     );
-    let file = format!("f\u{9b}\x1b");
-    home.file(&file, &input);
+    let file = "f\u{9b}\x1b";
+    home.file(file, &input);
     for args in [
         &[][..],
         &["--json"],
@@ -130,13 +130,13 @@ fn nothing_that_a_terminal_would_act_on_comes_out() {
         &["--width", "40"],
         &["--filter", "t=x"],
     ] {
-        let output = run(&home, &[args, &[&file]].concat(), "");
+        let output = run(&home, &[args, &[file]].concat(), "");
         for stream in [&output.stdout, &output.stderr] {
             let bad = |c: char| transit::text::is_unsafe(c) && c != '\n';
             assert!(!text(stream).contains(bad), "{args:?}: {:?}", text(stream));
         }
     }
-    let again = run(&home, &["--json", &file], "");
+    let again = run(&home, &["--json", file], "");
     let first: Value = serde_json::from_str(text(&again.stdout).lines().next().unwrap()).unwrap();
     assert_eq!(first["frame"]["id"], json!(format!("{hostile}\x1b[31m\u{9b}")), "it is the same data");
 }

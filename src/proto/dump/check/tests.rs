@@ -199,7 +199,7 @@ fn notes_tell_what_was_no_frame() {
         |note: &Note<'_>| Record { at: Wall(0), proto: Proto::Wire, way: Way::Back, conn: None }.note(note);
     for (line, rules) in [
         (note(&Note::Binary { bytes: 3 }), &["not_text"][..]),
-        (note(&Note::NotUtf8 { bytes: 3 }), &["not_text"]),
+        (note(&Note::NotUtf8), &["not_text"]),
         (note(&Note::TooLong { bytes: 3 }), &["frame_too_large"]),
         (note(&Note::Lost { records: 3 }), &["lost"]),
         (note(&Note::Close { code: Some(4000), reason: "replaced" }), &[]),
