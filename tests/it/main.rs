@@ -17,6 +17,7 @@ mod sign;
 mod sim;
 mod support;
 mod whole;
+mod wire_dump;
 mod worker;
 mod worker_admin;
 mod worker_serve;

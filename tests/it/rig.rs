@@ -84,10 +84,15 @@ impl Rig {
 
     /// Starts the daemon.
     pub(crate) fn start_daemon(&mut self) {
+        self.start_daemon_with(&[]);
+    }
+
+    /// Starts it with further options.
+    pub(crate) fn start_daemon_with(&mut self, options: &[&str]) {
         let ready = self.home.path("daemon.ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = self.home.command("transitd");
-        let mut daemon = Background::start(command.args(["run", "--ready-file"]).arg(&ready));
+        let mut daemon = Background::start(command.args(["run", "--ready-file"]).arg(&ready).args(options));
         daemon.ready(&ready);
         self.daemon = Some(daemon);
     }

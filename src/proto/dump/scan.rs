@@ -373,3 +373,6 @@ pub(super) fn unsafe_length(bytes: &[u8]) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;
