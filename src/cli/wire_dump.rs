@@ -80,9 +80,10 @@ pub struct Args {
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
     common: Common,
+    // The last, because its heading would hold for what comes after it.
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 /// What is printed, and how.
@@ -226,6 +227,11 @@ const PAGE: Page = Page {
     environment: &[
         ("NO_COLOR", "When set, no colour unless --color always."),
         ("CLICOLOR_FORCE", "When set, colour although stdout is no terminal."),
+        (
+            "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
+            "The proxy through which --to and --connect are reached, as for transitd. Loopback never is.",
+        ),
+        ("SSL_CERT_FILE", "Root certificates for wss, instead of the system's."),
     ],
     files: &[(
         "FILE",
@@ -256,6 +262,19 @@ const PAGE: Page = Page {
         (
             "Put a proxy between a daemon and its Worker, and keep a dump:",
             "transit-wire-dump --proxy 127.0.0.1:9787 --to ws://127.0.0.1:8787 --write frames.ndjson",
+        ),
+        (
+            "Be a host for a moment, to see what its Worker says:",
+            "transit-wire-dump --connect https://transit.example --token-file token --host titan",
+        ),
+        (
+            "Ask a Worker with frames of your own:",
+            "echo '{\"t\":\"roster\"}' | transit-wire-dump --connect http://127.0.0.1:8787 --token-file token --json",
+        ),
+        (
+            "Stand between the commands and their daemon:",
+            "cd ~/.local/share/transit\nmv transit.sock real.sock\n\
+             transit-wire-dump --socket real.sock --proxy-socket transit.sock\nmv real.sock transit.sock",
         ),
     ],
     see_also: &["transitd(8)", "transit-worker(8)", "transit(7)"],
