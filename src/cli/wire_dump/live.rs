@@ -56,8 +56,8 @@ pub(super) struct LiveArgs {
     pub(super) token_file: Option<PathBuf>,
     /// Say hello as this host, and keep the connection alive.
     ///
-    /// The Worker takes it for the host's daemon, and closes the connection of the one that is there. What it
-    /// delivers is not acknowledged, and is delivered again to the daemon that comes back.
+    /// The Worker takes it for the host's daemon: stop that one first, or the two close each other's connection. What
+    /// is delivered is not acknowledged, and is delivered again to the daemon that comes back.
     #[arg(long, value_name = "SLUG", requires = "connect")]
     pub(super) host: Option<Host>,
     /// The Unix socket behind --proxy-socket.
