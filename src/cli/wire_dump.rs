@@ -80,9 +80,10 @@ pub struct Args {
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
     common: Common,
+    // Last, because its heading is that of all options after it.
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 /// What is printed, and how.
@@ -182,7 +183,7 @@ impl Sink for Print<'_> {
         Ok(())
     }
 
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure> {
+    fn bad(&mut self, place: Place<'_>, _: &'static str, why: &str) -> Result<(), Failure> {
         self.bad += 1;
         self.printer.flush()?;
         say_bad(place, why);

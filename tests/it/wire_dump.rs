@@ -158,7 +158,7 @@ fn what_is_no_frame_is_told_with_its_place_and_the_rest_goes_on() {
     assert_eq!(told(&run(&home, &["d"], "")), (65, shown, said));
     let checked = run(&home, &["--check", "d"], "");
     assert_eq!(checked.status.code(), Some(1));
-    assert!(text(&checked.stdout).contains("d:8: invalid_json: longer than"), "{}", text(&checked.stdout));
+    assert!(text(&checked.stdout).contains("d:8: frame_too_large: longer than"), "{}", text(&checked.stdout));
     let counted = run(&home, &["--stats", "d"], "");
     assert_eq!((counted.status.code(), text(&counted.stderr)), (Some(65), said));
 }
