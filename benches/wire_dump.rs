@@ -78,7 +78,7 @@ fn write_dump(path: &Path) -> u64 {
     write(0, true, hello);
     write(0, false, hello_ok);
     for n in 0.. {
-        let id = format!("{:012x}", n * 0x9e37_79b9_u64 & 0xffff_ffff_ffff);
+        let id = format!("{:012x}", (n * 0x9e37_79b9_u64) & 0xffff_ffff_ffff);
         let envelope = format!(
             "<transit from=\\\"ingest\\\" id=\\\"dlv_{id}\\\" ts=\\\"2026-11-30T09:15:00Z\\\" kind=\\\"channel\\\" \
              conversation_id=\\\"main\\\" connector=\\\"ingest\\\" user=\\\"ann\\\" redelivery=\\\"0\\\" schema=\\\"transit/1\\\">\\n\

@@ -81,7 +81,7 @@ pub struct Args {
     show_secrets: bool,
     #[command(flatten)]
     common: Common,
-    // The last, because its heading would hold for what comes after it.
+    // Last, because its heading is that of all options after it.
     #[command(flatten)]
     live: LiveArgs,
 }
@@ -183,7 +183,7 @@ impl Sink for Print<'_> {
         Ok(())
     }
 
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure> {
+    fn bad(&mut self, place: Place<'_>, _: &'static str, why: &str) -> Result<(), Failure> {
         self.bad += 1;
         self.printer.flush()?;
         say_bad(place, why);
