@@ -80,9 +80,10 @@ pub struct Args {
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
     common: Common,
+    // Last, because its heading is that of all options after it.
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 /// What is printed, and how.
@@ -182,7 +183,7 @@ impl Sink for Print<'_> {
         Ok(())
     }
 
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure> {
+    fn bad(&mut self, place: Place<'_>, _: &'static str, why: &str) -> Result<(), Failure> {
         self.bad += 1;
         self.printer.flush()?;
         say_bad(place, why);
@@ -210,9 +211,71 @@ pub fn tool() -> Tool {
 
 const PAGE: Page = Page {
     section: "1",
-    exits: &[Exit::Ok, Exit::No, Exit::Usage, Exit::Data, Exit::NoInput, Exit::Io],
-    environment: &[],
-    files: &[],
-    examples: &[("Print a dump:", "transit-wire-dump frames.ndjson")],
-    see_also: &["transitd(8)", "transit(7)"],
+    exits: &[
+        Exit::Ok,
+        Exit::No,
+        Exit::Usage,
+        Exit::Data,
+        Exit::NoInput,
+        Exit::Unavailable,
+        Exit::CannotCreate,
+        Exit::Io,
+        Exit::Protocol,
+        Exit::NoPermission,
+        Exit::Config,
+    ],
+    environment: &[
+        ("NO_COLOR", "When set, no colour unless --color always."),
+        ("CLICOLOR_FORCE", "When set, colour although stdout is no terminal."),
+        (
+            "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
+            "The proxy through which --to and --connect are reached, as for transitd. Loopback never is.",
+        ),
+        ("SSL_CERT_FILE", "Root certificates for wss, instead of the system's."),
+    ],
+    files: &[(
+        "FILE",
+        "One JSON object a line, of up to 8 MiB: {\"at\",\"proto\",\"dir\",\"conn\"?,\"frame\"} for a frame, \
+         {\"at\",\"proto\",\"dir\",\"conn\"?,\"note\",…} for what else happened on a connection, or a bare frame. Values \
+         named capability, token, device_token, agent_token, secret and authorization are shown as [redacted], \
+         at any depth. A line that is none of these is told on stderr with its place, the rest is read, and the \
+         exit is 65; with --check it is one more finding.",
+    )],
+    examples: &[
+        ("Print what a daemon and its Worker said:", "transit-wire-dump frames.ndjson"),
+        (
+            "Watch the deliveries of one agent as they happen:",
+            "transit-wire-dump --follow --filter t=deliver,agent=helper --filter t=deliver_ack,agent=helper frames.ndjson",
+        ),
+        (
+            "Find messages that were never acknowledged:",
+            "transit-wire-dump --stats --json frames.ndjson | jq -r '.times[] | select(.from == \"send\") | .waiting[]'",
+        ),
+        (
+            "Check a dump and its rotated part against the protocol:",
+            "transit-wire-dump --check frames.ndjson.1 frames.ndjson",
+        ),
+        (
+            "Look at an older dump through other tools:",
+            "zcat frames.ndjson.2.gz | transit-wire-dump --json --filter t=rpc | jq -r .frame.method | sort | uniq -c",
+        ),
+        (
+            "Put a proxy between a daemon and its Worker, and keep a dump:",
+            "transit-wire-dump --proxy 127.0.0.1:9787 --to ws://127.0.0.1:8787 --write frames.ndjson",
+        ),
+        (
+            "Be a host for a moment, to see what its Worker says:",
+            "transit-wire-dump --connect https://transit.example --token-file token --host titan",
+        ),
+        (
+            "Ask a Worker with frames of your own:",
+            "echo '{\"t\":\"roster\"}' | transit-wire-dump --connect http://127.0.0.1:8787 --token-file token --json",
+        ),
+        (
+            "Stand between the commands and their daemon:",
+            "cd ~/.local/share/transit\nmv transit.sock real.sock\n\
+             transit-wire-dump --socket real.sock --proxy-socket transit.sock\nmv real.sock transit.sock",
+        ),
+    ],
+    see_also: &["transitd(8)", "transit-worker(8)", "transit(7)"],
 };

@@ -100,8 +100,6 @@ enum State {
     Open,
     /// The source has closed; the other end is told once it has all.
     Ending,
-    /// The source has broken; so does the other end once it has all.
-    Breaking,
     /// It is over.
     Over,
     /// The source broke, and with it the connection.
@@ -134,15 +132,17 @@ pub fn relay(
     loop {
         let forth_moved = forth.step(client, server, &mut buffer, observer);
         let back_moved = back.step(server, client, &mut buffer, observer);
-        let states = [forth.state, back.state];
-        let broke = |state: &State| matches!(state, State::Broken | State::Refused);
-        if states.contains(&State::Broken) || states.iter().all(|state| broke(state) || *state == State::Over)
-        {
-            if states.iter().any(broke) {
+        match (forth.state, back.state) {
+            (State::Over, State::Over) => return Ok(()),
+            (State::Broken, _)
+            | (_, State::Broken)
+            | (State::Refused, State::Over | State::Refused)
+            | (State::Over, State::Refused) => {
                 client.reset();
                 server.reset();
+                return Ok(());
             }
-            return Ok(());
+            _ => {}
         }
         if interrupt.stop.is_triggered() {
             observer.ended(Way::Forth, Some(&io::Error::other("the proxy was stopped")));
@@ -195,13 +195,8 @@ impl Lane {
         if !self.pending.is_empty() {
             return Step::Waits;
         }
-        match self.state {
-            State::Ending => return self.finish(to, observer),
-            State::Breaking => {
-                self.state = State::Broken;
-                return Step::Moved;
-            }
-            _ => {}
+        if self.state == State::Ending {
+            return self.finish(to, observer);
         }
         match from.read(buffer) {
             Ok(0) => self.state = State::Ending,
@@ -219,7 +214,7 @@ impl Lane {
             Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => self.state = State::Ending,
             Err(err) => {
                 observer.ended(self.way, Some(&err));
-                self.state = State::Breaking;
+                self.state = State::Broken;
             }
         }
         Step::Moved
@@ -257,11 +252,9 @@ impl Lane {
 
     /// The other end takes nothing any more.
     fn refused(&mut self, err: &io::Error, observer: &mut dyn Observer) -> Step {
-        if self.state != State::Breaking {
-            observer.ended(self.way, Some(err));
-        }
+        observer.ended(self.way, Some(err));
         self.pending = Vec::new();
-        self.state = if self.state == State::Breaking { State::Broken } else { State::Refused };
+        self.state = State::Refused;
         Step::Moved
     }
 }

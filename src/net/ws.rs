@@ -64,7 +64,7 @@ impl Heard {
 #[non_exhaustive]
 pub enum Gone {
     /// The peer closed it.
-    #[error("the server closed the connection ({code} {reason})")]
+    #[error("the server closed the connection ({code}{}{reason})", if reason.is_empty() { "" } else { " " })]
     Closed {
         /// The close code; 1005 when there was none.
         code: u16,

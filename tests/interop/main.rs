@@ -1,4 +1,5 @@
-//! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk.
+//! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk,
+//! websockets at both ends of a proxy.
 //!
 //! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
 
@@ -13,3 +14,4 @@ mod signing;
 mod support;
 mod sweep;
 mod tls;
+mod wire;

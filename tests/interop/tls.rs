@@ -10,7 +10,7 @@ use crate::rig::Rig;
 use crate::support::{Background, Home, text};
 
 /// A certificate for localhost from an authority of its own.
-const CERTIFY: &str = r"
+pub(crate) const CERTIFY: &str = r"
     set -eu
     openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca \
         -addext basicConstraints=critical,CA:TRUE
@@ -19,7 +19,7 @@ const CERTIFY: &str = r"
     openssl x509 -req -in csr.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile ext
 ";
 /// Ends TLS on a free port, which it prints, and passes bytes to the port that it is given.
-const PROXY: &str = r"
+pub(crate) const PROXY: &str = r"
 import socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain('cert.pem', 'key.pem')

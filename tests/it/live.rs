@@ -2,6 +2,7 @@
 
 mod connect;
 mod proxy;
+mod sender;
 mod socket;
 
 use std::io::{Read, Write};

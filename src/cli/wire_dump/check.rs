@@ -81,8 +81,8 @@ impl Sink for Check<'_> {
         Ok(())
     }
 
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure> {
-        let finding = Finding { level: Level::Fault, rule: "invalid_json", text: why.to_owned() };
+    fn bad(&mut self, place: Place<'_>, rule: &'static str, why: &str) -> Result<(), Failure> {
+        let finding = Finding { level: Level::Fault, rule, text: why.to_owned() };
         self.tell(place, &finding)
     }
 

@@ -65,7 +65,7 @@ pub(super) fn run(live: &Live, url: &Url, args: &LiveArgs) -> Result<Exit, Failu
     let stopped = wake.clone();
     live.stop.on_trigger(move || stopped.wake());
     let interrupt = Interrupt { wake: &wake, stop: &live.stop };
-    let passing = Passing::new(WebTap::default(), &live.recorder, live.recorder.connection());
+    let passing = Passing::new(WebTap::default(), live, live.recorder.connection());
     let passing = Arc::new(Mutex::new(passing));
     let opened = dial(&url, via.as_ref(), interrupt).and_then(|stream| {
         ws::open_over(Tapped::new(stream, Arc::clone(&passing)), &url, token.as_ref(), interrupt)

@@ -14,8 +14,8 @@ use crate::proto::dump::{Line, Reader};
 pub(super) trait Sink {
     /// One line that is JSON.
     fn line(&mut self, place: Place<'_>, line: &Line<'_>) -> Result<(), Failure>;
-    /// One line that is not, and why.
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure>;
+    /// One line that is not: the rule that it breaks, as a stable word, and how.
+    fn bad(&mut self, place: Place<'_>, rule: &'static str, why: &str) -> Result<(), Failure>;
     /// Nothing more can be read right now.
     fn idle(&mut self) -> Result<(), Failure>;
     /// Everything was read. How the command ends, as far as the lines go.
@@ -132,7 +132,11 @@ impl Feed {
 
 fn one(reader: &mut Reader, place: Place<'_>, cut: Cut<'_>, sink: &mut impl Sink) -> Result<(), Failure> {
     let Cut::Line(mut bytes) = cut else {
-        return sink.bad(place, &format!("longer than the {LINE_BYTES} bytes that are read of a line"));
+        return sink.bad(
+            place,
+            "frame_too_large",
+            &format!("longer than the {LINE_BYTES} bytes that are read of a line"),
+        );
     };
     if place.line == 1 {
         bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -144,9 +148,12 @@ fn one(reader: &mut Reader, place: Place<'_>, cut: Cut<'_>, sink: &mut impl Sink
     match std::str::from_utf8(bytes) {
         Ok(text) => match reader.read(text) {
             Ok(line) => sink.line(place, &line),
-            Err(err) => sink.bad(place, &format!("no frame: {err}")),
+            Err(err) => {
+                let rule = if err.is_json { "invalid_frame" } else { "invalid_json" };
+                sink.bad(place, rule, &format!("no frame: {err}"))
+            }
         },
-        Err(err) => sink.bad(place, &format!("no UTF-8 at byte {}", err.valid_up_to() + 1)),
+        Err(err) => sink.bad(place, "not_text", &format!("no UTF-8 at byte {}", err.valid_up_to() + 1)),
     }
 }
 

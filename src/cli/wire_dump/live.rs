@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, tell};
 use super::{NAME, connect, proxy, socket};
 use crate::addr::Host;
 use crate::cli::output::{self, Exit, Failure};
@@ -32,11 +32,16 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 pub(super) struct LiveArgs {
     /// Listen here, and pass each connection on to --to.
     ///
-    /// Every byte passes unchanged, and is passed on before it is looked at. Port 0 takes a free one; stderr says
-    /// which.
+    /// Every byte passes unchanged, and is passed on before it is looked at; half-closes and resets pass too. Port 0
+    /// takes a free one; stderr says which. Records say in conn which connection they belong to, once there was a
+    /// second one. Compressed messages are recorded as what they say. What is no frame is told as a note: control
+    /// frames, the close code, binary messages, texts over 1 MiB, and what is not understood. A reader of stdout who
+    /// takes his time is not waited for; what he misses is counted. The file has it all.
     #[arg(long, value_name = "HOST:PORT", requires = "to", value_parser = parse_address, group = "live")]
     pub(super) proxy: Option<SocketAddr>,
     /// The server behind --proxy: ws, wss, http or https.
+    ///
+    /// Requests pass with the path and the headers that they have, Host too; wss adds TLS on the way.
     #[arg(long, value_name = "URL", requires = "proxy", value_parser = parse_url)]
     pub(super) to: Option<Url>,
     /// Open a WebSocket; print what comes, send the lines of stdin.
@@ -50,15 +55,27 @@ pub(super) struct LiveArgs {
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub(super) token_file: Option<PathBuf>,
     /// Say hello as this host, and keep the connection alive.
+    ///
+    /// The Worker takes it for the host's daemon: stop that one first, or the two close each other's connection. What
+    /// is delivered is not acknowledged, and is delivered again to the daemon that comes back.
     #[arg(long, value_name = "SLUG", requires = "connect")]
     pub(super) host: Option<Host>,
     /// The Unix socket behind --proxy-socket.
+    ///
+    /// The protocol is known by the first line: transit-agent/1, a call of transit.sock, or the local client API.
+    /// The daemon takes the kernel's word for who has connected, and that is this process: a session that registers
+    /// with a pid of its own is refused with pid_mismatch, and a command is not known as its agent's.
     #[arg(long, value_name = "REAL", requires = "proxy_socket", group = "live")]
     pub(super) socket: Option<PathBuf>,
     /// Listen on this Unix socket, and pass on to --socket.
+    ///
+    /// It is made 0600. What an earlier process left is replaced, a socket on which one listens never.
     #[arg(long, value_name = "OURS", requires = "socket")]
     pub(super) proxy_socket: Option<PathBuf>,
     /// Add every record to FILE, which is made 0600.
+    ///
+    /// Secrets are redacted, and --filter does not hold for it. When the disk is full that is told once, and all goes
+    /// on passing.
     #[arg(long, value_name = "FILE", requires = "live")]
     pub(super) write: Option<PathBuf>,
     /// Print nothing, with --write.
@@ -139,12 +156,13 @@ pub(super) struct Passing<T> {
     /// Gone once it has failed, which ends no conversation.
     tap: Option<T>,
     recorder: Arc<Recorder>,
+    stop: Shutdown,
     conn: u64,
 }
 
 impl<T: Tap> Passing<T> {
-    pub(super) fn new(tap: T, recorder: &Arc<Recorder>, conn: u64) -> Self {
-        Self { tap: Some(tap), recorder: Arc::clone(recorder), conn }
+    pub(super) fn new(tap: T, live: &Live, conn: u64) -> Self {
+        Self { tap: Some(tap), recorder: Arc::clone(&live.recorder), stop: live.stop.clone(), conn }
     }
 
     fn look(&mut self, way: Way, with: impl FnOnce(&mut T, &mut dyn FnMut(Seen<'_>))) {
@@ -166,6 +184,10 @@ impl<T: Tap> Observer for Passing<T> {
 
     fn ended(&mut self, way: Way, broken: Option<&io::Error>) {
         let why = broken.map(|err| text::visible(&err.to_string()).into_owned());
+        if let Some(why) = why.as_ref().filter(|_| !self.stop.is_triggered()) {
+            let whose = if way == Way::Forth { "client's" } else { "server's" };
+            tell(self.conn, format_args!("the {whose} side broke: {why}"));
+        }
         self.look(way, |tap, out| tap.ended(way, why.as_deref(), out));
     }
 }

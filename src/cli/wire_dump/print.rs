@@ -91,6 +91,11 @@ impl Printer {
         self.pen.put(line.at().and_then(Raw::word).unwrap_or("-"))?;
         self.pen.plain();
         self.pen.put_byte(b' ');
+        if let Some(conn) = line.conn().filter(|conn| !conn.is_object()) {
+            self.pen.put_byte(b'#');
+            self.value(line, conn)?;
+            self.pen.put_byte(b' ');
+        }
         self.ends(line)?;
         self.pen.put_byte(b' ');
         let (labelled, label) = label(line);

@@ -14,6 +14,7 @@ use crate::net::proxy::{Proxy, proxy_for};
 use crate::net::relay::{Observer, relay};
 use crate::net::tap::WebTap;
 use crate::net::tcp::Listening;
+use crate::proto::dump::Way;
 
 /// Listens and passes on until it is told to stop.
 ///
@@ -52,13 +53,12 @@ fn pass(
         let from = client.peer_addr().map_or_else(|_| "somebody".to_owned(), |from| from.to_string());
         tell(conn, format_args!("{from} has connected"));
     }
-    let mut passing = Passing::new(WebTap::default(), &live.recorder, conn);
+    let mut passing = Passing::new(WebTap::default(), live, conn);
     let mut server = match dial(to, via, interrupt) {
         Ok(server) => server,
         Err(DialError::Stopped) => return,
         Err(err) => {
-            tell(conn, format_args!("{err}; the client's connection is closed"));
-            passing.ended(crate::proto::dump::Way::Back, Some(&io::Error::other(err.to_string())));
+            passing.ended(Way::Back, Some(&io::Error::other(err.to_string())));
             return close(client);
         }
     };

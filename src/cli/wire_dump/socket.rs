@@ -40,17 +40,14 @@ pub(super) fn run(live: &Live, real: &Path, ours: &Path) -> Result<Exit, Failure
 
 /// One connection, from its beginning to its end.
 fn pass(live: &Live, mut client: UnixStream, conn: u64, real: &Path, interrupt: Interrupt<'_>) {
-    let mut passing = Passing::new(LineTap::default(), &live.recorder, conn);
+    let mut passing = Passing::new(LineTap::default(), live, conn);
     let connected = connect_at(real).map_err(|err| err.to_string()).and_then(|server| {
         let unblocked = server.set_nonblocking(true).and_then(|()| client.set_nonblocking(true));
         unblocked.map(|()| server).map_err(|err| err.to_string())
     });
     let mut server = match connected {
         Ok(server) => server,
-        Err(why) => {
-            tell(conn, format_args!("{why}; the client's connection is closed"));
-            return passing.ended(Way::Back, Some(&io::Error::other(why)));
-        }
+        Err(why) => return passing.ended(Way::Back, Some(&io::Error::other(why))),
     };
     match relay(&mut client, &mut server, &mut passing, interrupt) {
         Ok(()) if live.is_verbose => tell(conn, "it is over"),

@@ -33,7 +33,7 @@ impl Sink for Stats<'_> {
         Ok(())
     }
 
-    fn bad(&mut self, place: Place<'_>, why: &str) -> Result<(), Failure> {
+    fn bad(&mut self, place: Place<'_>, _: &'static str, why: &str) -> Result<(), Failure> {
         self.bad += 1;
         super::say_bad(place, why);
         Ok(())

@@ -13,7 +13,7 @@ pub(super) const DEPTH: u32 = 127;
 /// Fields of a record, and of its frame, that are noted. Those after them are checked and not found by name.
 pub(super) const FIELDS: usize = 4096;
 
-/// A line that is not JSON: where, and what should be there.
+/// A line that is no JSON object: where, and what is wrong there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {at}")]
 pub struct NotJson {
@@ -21,6 +21,8 @@ pub struct NotJson {
     pub at: usize,
     /// What is wrong there.
     pub what: &'static str,
+    /// It is JSON all the same, and no object.
+    pub is_json: bool,
 }
 
 /// A part of a line.
@@ -80,7 +82,8 @@ impl Marks {
         if scan.peek() != Some(b'{') {
             scan.value(0)?;
             scan.end()?;
-            return Err(NotJson { at: 1, what: "a frame is a JSON object, and there is something else" });
+            let what = "a frame is a JSON object, and there is something else";
+            return Err(NotJson { at: 1, what, is_json: true });
         }
         let Self { outer, frame, .. } = self;
         scan.members(0, |scan, name| {
@@ -134,7 +137,7 @@ impl<'a> Scan<'a> {
     }
 
     fn fault<T>(&self, what: &'static str) -> Result<T, NotJson> {
-        Err(NotJson { at: self.at + 1, what })
+        Err(NotJson { at: self.at + 1, what, is_json: false })
     }
 
     #[inline]
