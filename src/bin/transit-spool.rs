@@ -1,5 +1,5 @@
 //! Looks after the spool.
 
 fn main() -> std::process::ExitCode {
-    transit::cli::main(transit::cli::spool::run)
+    transit::cli::main(transit::cli::spool::tool, transit::cli::spool::run)
 }
