@@ -185,8 +185,8 @@ impl<T: Tap> Observer for Passing<T> {
     fn ended(&mut self, way: Way, broken: Option<&io::Error>) {
         let why = broken.map(|err| text::visible(&err.to_string()).into_owned());
         if let Some(why) = why.as_ref().filter(|_| !self.stop.is_triggered()) {
-            let whose = if way == Way::Forth { "client's" } else { "server's" };
-            tell(self.conn, format_args!("the {whose} side broke: {why}"));
+            let to = if way == Way::Forth { "server" } else { "client" };
+            tell(self.conn, format_args!("the way to the {to} broke: {why}"));
         }
         self.look(way, |tap, out| tap.ended(way, why.as_deref(), out));
     }

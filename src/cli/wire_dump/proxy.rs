@@ -58,7 +58,7 @@ fn pass(
         Ok(server) => server,
         Err(DialError::Stopped) => return,
         Err(err) => {
-            passing.ended(Way::Back, Some(&io::Error::other(err.to_string())));
+            passing.ended(Way::Forth, Some(&io::Error::other(err.to_string())));
             return close(client);
         }
     };

@@ -47,7 +47,7 @@ fn pass(live: &Live, mut client: UnixStream, conn: u64, real: &Path, interrupt: 
     });
     let mut server = match connected {
         Ok(server) => server,
-        Err(why) => return passing.ended(Way::Back, Some(&io::Error::other(why))),
+        Err(why) => return passing.ended(Way::Forth, Some(&io::Error::other(why))),
     };
     match relay(&mut client, &mut server, &mut passing, interrupt) {
         Ok(()) if live.is_verbose => tell(conn, "it is over"),

@@ -221,7 +221,7 @@ fn without_a_server_the_client_is_turned_away_and_the_proxy_goes_on() {
     let mut client = dump.connect();
     assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
     let said = dump.program.error();
-    let expected = format!("{NAME}: connection 1: the server's side broke: could not connect to {at}: ");
+    let expected = format!("{NAME}: connection 1: the way to the server broke: could not connect to {at}: ");
     assert!(said.starts_with(&expected), "{said}");
 
     let listener = TcpListener::bind(at).unwrap();

@@ -77,7 +77,10 @@ fn a_place_is_taken_only_when_it_is_free() {
     let mut client = UnixStream::connect(home.path("ours.sock")).unwrap();
     assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
     let said = dump.program.error();
-    assert!(said.contains("connection 1: the server's side broke: no daemon listens on real.sock"), "{said}");
+    assert!(
+        said.contains("connection 1: the way to the server broke: no daemon listens on real.sock"),
+        "{said}"
+    );
     dump.stop();
     home.file("ours.sock", "a file");
     assert_eq!(run().status.code(), Some(73));
