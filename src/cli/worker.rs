@@ -305,6 +305,10 @@ const PAGE: Page = Page {
              database; keep a copy of either, for nothing else opens the secrets.",
         ),
         ("TRANSIT_DATA_DIR", "The directory of the default database; ~/.local/share/transit by default."),
+        (
+            super::logging::VARIABLE,
+            "What serve logs: debug, or for example transit=trace,warn. It wins over -v.",
+        ),
     ],
     files: &[
         (
