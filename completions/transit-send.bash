@@ -144,12 +144,16 @@ _transit__send__now() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --status | --list-sources) return ;;
-        -m | --message | --status | --secret-file | --secret-env | --color | --conversation | --event-key | --user | --trigger | --meta | --reply-url | --jobs | --timeout | --as | --reply-to | --wait)
+        -m | --message | --secret-file | --secret-env | --color | --conversation | --event-key | --user | --trigger | --meta | --reply-url | --jobs | --timeout | --as | --reply-to | --wait)
             [[ ${COMP_WORDS[++i]} != = ]] || ((++i))
             ((i < COMP_CWORD)) || return 0
             ;;
         -*) ;;
-        *) return ;;
+        *)
+            # After it comes a file, which bash completes by itself.
+            COMPREPLY=()
+            return
+            ;;
         esac
     done
     _transit_offer "$2" < <(_transit_sources)

@@ -45,7 +45,9 @@ end
 function __fish_transit_send_wants_dest
     set -l words (commandline -opc)
     argparse -n transit-send V/version as=+ color=+ conversation=+ dry-run event-key=+ h/help jobs=+ json lines list-sources m/message=+ meta=+ no-spool raw reply-to=+ reply-url=+ secret-env=+ secret-file=+ spool-only status=+ timeout=+ trigger=+ user=+ v/verbose wait=+ -- $words[2..] 2>/dev/null
-    and not set -q argv[1] _flag_status _flag_list_sources
+    and not set -q argv[1]
+    and not set -q _flag_status
+    and not set -q _flag_list_sources
 end
 
 complete -c transit-send -l status -x -a "(__fish_transit_ids '[a-z]+')"

@@ -6,6 +6,7 @@
 mod completions;
 mod console;
 mod man;
+mod shells;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

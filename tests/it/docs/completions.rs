@@ -35,7 +35,8 @@ fn bash(command: &Command) -> String {
     let script = generated(Shell::Bash, command).replace(&looked_for, &given);
     let by_hand = match name {
         "transit-send" => {
-            let values = names(command, |arg| arg.get_action().takes_values()).join(" | ");
+            let values =
+                names(command, |arg| arg.get_action().takes_values() && arg.get_id() != "status").join(" | ");
             replace(include_str!("completions/transit-send.bash"), "@VALUES@", &values, 1)
         }
         "transit-spool" => include_str!("completions/transit-spool.bash").to_owned(),
@@ -55,9 +56,12 @@ fn zsh(command: &Command) -> String {
             let script = replace(
                 &script,
                 "send nothing]:ID:_default'",
-                "send nothing]:ID:_transit_ids \"[a-z]+\"'",
+                "send nothing]:ID: _transit_ids \"[a-z]+\"'",
                 1,
             );
+            // Two arguments that may both be left out would be offered in one list.
+            let script = replace(&script, "'::dest -- ", "':dest -- ", 1);
+            // A blank before what is called keeps zsh from giving it options of its own.
             replace(&script, "#ROOM'\\'':_default'", "#ROOM'\\'':_transit_dest'", 1)
         }
         "transit-spool" => {
@@ -65,7 +69,7 @@ fn zsh(command: &Command) -> String {
             let parts: Vec<&str> = script.split(ids).collect();
             assert_eq!(parts.len(), 4, "show, retry and rm");
             let [any, retry] = ["[a-z]+", "pending|claimed|dead"]
-                .map(|states| format!("'*:ids -- The ids:_transit_ids \"{states}\"'"));
+                .map(|states| format!("'*:ids -- The ids: _transit_ids \"{states}\"'"));
             [parts[0], &any, parts[1], &retry, parts[2], &any, parts[3]].concat()
         }
         _ => return script,

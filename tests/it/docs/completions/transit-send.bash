@@ -19,7 +19,11 @@ _transit__send__now() {
             ((i < COMP_CWORD)) || return 0
             ;;
         -*) ;;
-        *) return ;;
+        *)
+            # After it comes a file, which bash completes by itself.
+            COMPREPLY=()
+            return
+            ;;
         esac
     done
     _transit_offer "$2" < <(_transit_sources)

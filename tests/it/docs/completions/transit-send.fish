@@ -8,7 +8,9 @@ end
 function __fish_transit_send_wants_dest
     set -l words (commandline -opc)
     argparse -n transit-send @OPTIONS@ -- $words[2..] 2>/dev/null
-    and not set -q argv[1] _flag_status _flag_list_sources
+    and not set -q argv[1]
+    and not set -q _flag_status
+    and not set -q _flag_list_sources
 end
 
 complete -c transit-send -l status -x -a "(__fish_transit_ids '[a-z]+')"
