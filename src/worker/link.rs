@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
 use super::dispatch::Dispatch;
-use super::links::{Handle, Owner};
+use super::links::{Grown, Handle, Owner};
 use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
@@ -194,6 +194,7 @@ impl Link {
             }
         }
         socket.flush().await?;
+        self.dispatch.record();
         Ok(None)
     }
 
@@ -253,8 +254,8 @@ impl Link {
 
     fn obey(&mut self) {
         let orders = self.handle.orders();
-        for agent in orders.grown {
-            self.dispatch.grown(agent);
+        for (agent, by) in orders.grown {
+            self.dispatch.grown(agent, by);
         }
         for agent in orders.overdue {
             self.dispatch.moved(agent);
@@ -358,7 +359,7 @@ impl Link {
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
                 (_, Refused::Later(at)) => Some(Note::Later(at)),
                 (agent, Refused::Dead(bounced)) => {
-                    bounced.iter().for_each(|queue| app.links.wake(queue));
+                    bounced.iter().for_each(|queue| app.links.wake(queue, Grown::Messages));
                     Some(Note::Moved(agent))
                 }
             });

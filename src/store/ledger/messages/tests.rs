@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::proto::wire::{AgentInfo, NamedBy};
-use crate::store::ledger::{Db, directory, roster};
+use crate::store::ledger::roster::tests::{agent, enrol};
+use crate::store::ledger::{Db, directory};
 
 const START: Wall = Wall(1_700_000_000_000);
 
@@ -15,7 +15,12 @@ struct World {
 fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&dir.path().join("w.db")).unwrap();
-    let org_id = db.read(|tx| directory::org(tx, "default")).unwrap().unwrap().id;
+    let enrolled = db.write(|tx| {
+        let org_id = directory::org(tx, "default")?.unwrap().id;
+        enrol(tx, &org_id, "beta", &[agent("bob", "idle")], START)?;
+        Ok(org_id)
+    });
+    let org_id = enrolled.unwrap();
     World { _dir: dir, db, org_id }
 }
 
@@ -188,16 +193,7 @@ fn another_organisation_sees_nothing() {
         .db
         .write(|tx| {
             let other = directory::create_org(tx, &"other".parse().unwrap(), "Other")?;
-            let bob = AgentInfo {
-                name: "bob".into(),
-                kind: "program".into(),
-                pane_id: String::new(),
-                status: String::new(),
-                cwd: String::new(),
-                title: String::new(),
-                named_by: NamedBy::User,
-            };
-            roster::replace(tx, &other.id, "beta", &[bob], START)?;
+            enrol(tx, &other.id, "beta", &[agent("bob", "idle")], START)?;
             Ok(other.id)
         })
         .unwrap();
