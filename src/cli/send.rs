@@ -74,7 +74,7 @@ pub struct Args {
     /// The agent that a message is from, when not run inside one.
     ///
     /// Inside an agent's session the sender is that agent, and another is refused.
-    #[arg(long = "as", value_name = "NAME", help_heading = "Messages")]
+    #[arg(long = "as", value_name = "NAME", help_heading = "Messages", hide_short_help = true)]
     as_agent: Option<String>,
     /// The id of the message that a message answers.
     #[arg(long, value_name = "ID", help_heading = "Messages")]

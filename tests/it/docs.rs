@@ -6,6 +6,7 @@
 mod completions;
 mod console;
 mod man;
+mod prose;
 mod shells;
 
 use std::collections::BTreeMap;
