@@ -247,7 +247,14 @@ const PAGE: Page = Page {
             "Tell an agent that a build failed; the key makes a repeated call harmless:",
             "tail -n 50 build.log | transit-send https://transit.example/ingest/ci \\\n  --secret-file ci.secret --conversation build-main \\\n  --event-key build-4711 --trigger alert",
         ),
-        ("Send a message to an agent:", "transit-send jess@titan -m 'the build is green again'"),
+        (
+            "Send a message to an agent, from the session of another:",
+            "transit-send jess@titan -m 'the build is green again'",
+        ),
+        (
+            "The same from a shell, as an agent of this host:",
+            "transit-send jess@titan --as helper -m 'the build is green again'",
+        ),
         ("Answer one:", "transit-send jess@titan --reply-to tx_0123456789ab -m 'on it'"),
         (
             "Send a message, and go on once it is in the agent's session:",

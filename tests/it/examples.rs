@@ -1,5 +1,7 @@
 //! The scripts of `examples/`, each run as it is, by the programs that it names.
 
+mod pages;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;

@@ -118,7 +118,7 @@ fn shells_complete_the_ids_and_sources_that_are_there_now() {
             assert_eq!(asks(line), all, "{shell:?} {line}");
         }
         assert_eq!(asks("transit-spool retry "), waiting, "{shell:?}");
-        assert_eq!(asks(&format!("transit-spool show {} {}", one, &two[..15])), [two.clone()], "{shell:?}");
+        assert_eq!(asks(&format!("transit-spool show {} {}", one, &two[..15])), [two.as_str()], "{shell:?}");
         assert_eq!(asks("transit-send "), ["ci", "nightly"], "{shell:?}");
         assert_eq!(asks("transit-send n"), ["nightly"], "{shell:?}");
         assert_eq!(asks("transit-send -m hello --jobs 3 n"), ["nightly"], "{shell:?}");
