@@ -23,6 +23,7 @@ use super::links::{Grown, Handle, Owner};
 use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
+use crate::id::IdKind;
 use crate::limits::{FRAME_BYTES, HEARTBEAT};
 use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
@@ -341,8 +342,10 @@ impl Link {
             "settling a delivery",
             move |tx| {
                 let (org_id, host) = (&owner.org_id, &owner.host);
-                if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, now)? {
-                    tracing::debug!(host, id, agent = row.agent, "dispatched");
+                if IdKind::of(&id) == Some(IdKind::Delivery) {
+                    if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, now)? {
+                        tracing::debug!(host, id, agent = row.agent, "dispatched");
+                    }
                     return Ok(None);
                 }
                 messages::injected(tx, org_id, host, &id, agent.as_deref(), now)

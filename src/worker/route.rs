@@ -96,12 +96,13 @@ fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &
     frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
-    let host = from_host.clone();
+    let (host, has_place) = (from_host.clone(), app.places.take(&queue));
     let (hints, tell, bucket) = (app.clone(), tell.clone(), bucket(owner, &frame));
     app.db.submit(
-        move |tx| messages::take(tx, &queue, &from_host, &frame, now),
+        move |tx| messages::take(tx, &queue, &from_host, &frame, has_place, now),
         move |outcome| match outcome {
-            Ok(Taken::Stored) => {
+            Ok(Taken::Stored { free }) => {
+                free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
                 hints.links.wake(&recipient, Grown::Messages);
                 note(&tell, id, None);
             }

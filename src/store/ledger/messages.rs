@@ -31,7 +31,10 @@ pub struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// Stored now, with its delivery.
-    Stored,
+    Stored {
+        /// Places that are left in the agent's queue, if they were counted.
+        free: Option<u64>,
+    },
     /// The id was known: the answer is the one that was given before.
     Before(Option<NakCode>),
     /// Not taken; permanent refusals are remembered.
@@ -96,7 +99,8 @@ pub fn known(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Known>, Store
 }
 
 /// Stores a message and its one delivery, unless its id is known, there is no such agent, or its queue is full.
-/// Everything that can be refused without the ledger was refused before.
+/// Everything that can be refused without the ledger was refused before. `has_place` says that the queue is known not
+/// to be full: counting looks at all that waits.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
@@ -105,6 +109,7 @@ pub fn take(
     queue: &Queue,
     from_host: &str,
     frame: &SendFrame,
+    has_place: bool,
     now: Wall,
 ) -> Result<Taken, StoreError> {
     let org_id = &queue.org_id;
@@ -116,11 +121,12 @@ pub fn take(
         refuse(tx, org_id, from_host, frame, NakCode::NoRoute, now)?;
         return Ok(Taken::Refused(NakCode::NoRoute));
     }
-    if waiting(tx, queue)? >= QUEUE_MAX {
+    let free = if has_place { None } else { Some(QUEUE_MAX.saturating_sub(waiting(tx, queue)?)) };
+    if free == Some(0) {
         return Ok(Taken::Refused(NakCode::RateLimited));
     }
     add(tx, queue, from_host, frame, now)?;
-    Ok(Taken::Stored)
+    Ok(Taken::Stored { free: free.map(|free| free - 1) })
 }
 
 /// Remembers that a message was refused for good, so that the answer stays the same.
@@ -266,14 +272,17 @@ fn answered(
     id: &str,
     agent: Option<&str>,
 ) -> Result<Option<Answered>, StoreError> {
-    tx.one(
-        "SELECT d.seq, d.agent, d.attempts, d.held
+    let read = |row: &Row<'_>| {
+        Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? })
+    };
+    const OF_HOST: &str = "SELECT d.seq, d.agent, d.attempts, d.held
          FROM message m JOIN message_delivery d ON d.message_seq = m.seq
-         WHERE m.org_id = ?1 AND m.id = ?2 AND d.host = ?3 AND d.agent = COALESCE(?4, d.agent)
-           AND d.state = 'queued' ORDER BY d.seq LIMIT 1",
-        values![org_id, id, host, agent],
-        |row| Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? }),
-    )
+         WHERE m.org_id = ?1 AND m.id = ?2 AND d.host = ?3 AND d.state = 'queued'";
+    match agent {
+        // There is one at most. Even so the engine would sort it, which costs as much as finding it.
+        Some(agent) => tx.one(&format!("{OF_HOST} AND d.agent = ?4"), values![org_id, id, host, agent], read),
+        None => tx.one(&format!("{OF_HOST} ORDER BY d.seq LIMIT 1"), values![org_id, id, host], read),
+    }
 }
 
 struct Answered {

@@ -56,7 +56,7 @@ impl World {
             ts: "2026-01-01T00:00:00.000Z".into(),
         };
         let (queue, now) = (self.dispatch.owner.queue("bob"), self.app.wall());
-        self.app.db.write(move |tx| messages::take(tx, &queue, "alpha", &frame, now)).unwrap();
+        self.app.db.write(move |tx| messages::take(tx, &queue, "alpha", &frame, false, now)).unwrap();
         self.dispatch.grown("bob".into(), Grown::Messages);
     }
 

@@ -39,7 +39,7 @@ impl World {
             ts: now.to_string(),
         };
         let (queue, host) = (self.queue("bob", "beta"), from.split_once('@').unwrap().1.to_owned());
-        self.db.write(move |tx| take(tx, &queue, &host, &frame, now)).unwrap()
+        self.db.write(move |tx| take(tx, &queue, &host, &frame, false, now)).unwrap()
     }
 
     /// The numbers of the messages that may go to bob.
@@ -74,7 +74,7 @@ fn seconds(n: u64) -> Duration {
 #[test]
 fn an_id_is_taken_once_and_belongs_to_its_host() {
     let world = world();
-    assert_eq!(world.take(1, "amy@alpha", START), Taken::Stored);
+    assert_eq!(world.take(1, "amy@alpha", START), Taken::Stored { free: Some(999) });
     assert_eq!(world.take(1, "amy@alpha", START), Taken::Before(None));
     assert_eq!(world.take(1, "zoe@omega", START), Taken::Refused(NakCode::ReservedName));
     assert_eq!(world.due(0, START), [1]);
@@ -84,11 +84,16 @@ fn an_id_is_taken_once_and_belongs_to_its_host() {
 fn a_full_queue_takes_nothing_more() {
     let world = world();
     for n in 0..u32::try_from(QUEUE_MAX).unwrap() {
-        assert_eq!(world.take(n, "amy@alpha", START), Taken::Stored);
+        let free = Some(QUEUE_MAX - 1 - u64::from(n));
+        assert_eq!(world.take(n, "amy@alpha", START), Taken::Stored { free });
     }
     assert_eq!(world.take(9_999, "amy@alpha", START), Taken::Refused(NakCode::RateLimited));
     world.inject(0, None, START);
-    assert_eq!(world.take(9_999, "amy@alpha", START), Taken::Stored, "the refusal is not remembered");
+    assert_eq!(
+        world.take(9_999, "amy@alpha", START),
+        Taken::Stored { free: Some(0) },
+        "the refusal is not remembered"
+    );
 }
 
 #[test]
