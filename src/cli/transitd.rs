@@ -356,13 +356,13 @@ const PAGE: Page = Page {
         ),
     ],
     examples: &[
-        ("See it all at work, on this machine alone", "transitd quickstart"),
-        ("Enrol this host", "transitd enroll --url https://hub.example --code ABCD-EFGH"),
+        ("See it all at work, on this machine alone:", "transitd quickstart"),
+        ("Enrol this host:", "transitd enroll --url https://hub.example --code ABCD-EFGH"),
         (
-            "Run, and let a script wait until the Worker is reached",
+            "Run, and let a script wait until the Worker is reached:",
             "transitd run & transitd status --wait 10s",
         ),
-        ("See every frame", "transitd run --wire-log frames.ndjson"),
+        ("See every frame:", "transitd run --wire-log frames.ndjson"),
     ],
     see_also: &["transit-agent(1)", "transit-send(1)", "transit-worker(8)", "transit(7)"],
 };
