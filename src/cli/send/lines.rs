@@ -15,7 +15,7 @@ use super::report::Ended;
 use super::{Args, EventArgs, body};
 use crate::cli::output::{self, Exit, Failure, Out};
 use crate::cli::progress::Progress;
-use crate::proto::ingest::{SCHEMA, parse_event};
+use crate::proto::ingest::{SCHEMA, check_object, parse_event};
 use crate::proto::lines::{Line, Lines};
 
 /// Longest line, in bytes: an event whose every character is escaped still fits.
@@ -250,6 +250,9 @@ impl Reader {
             Line::NotUtf8 => return Err(wrong(&"it is not UTF-8")),
             Line::TooLong => return Err(wrong(&format_args!("it is over {LINE_BYTES} bytes long"))),
         };
+        // Before a key that stands there twice is lost in a map.
+        check_object(text).map_err(|err| broken(&what, &err))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut fields: Map<String, Value> = serde_json::from_str(text).map_err(|err| wrong(&err))?;
         self.complete(&mut fields);
         // Not from the text: what was added is judged with the rest.
