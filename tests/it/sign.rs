@@ -151,6 +151,11 @@ fn what_is_wrong_is_said_in_one_line() {
         "transit-sign: use --timestamp abc: the timestamp is not 1 to 12 digits of Unix seconds\n",
     );
     fails(
+        &sign(&home, &["--timestamp", "-5"], b""),
+        65,
+        "transit-sign: use --timestamp -5: the timestamp is not 1 to 12 digits of Unix seconds\n",
+    );
+    fails(
         &sign(&home, &["no\nsuch"], b""),
         66,
         "transit-sign: open no\\nsuch: No such file or directory (os error 2)\n",

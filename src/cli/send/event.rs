@@ -1,5 +1,6 @@
 //! One event: checked, kept, signed and tried.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use super::dest::Target;
@@ -78,6 +79,20 @@ fn fresh_key() -> String {
 }
 
 impl EventArgs {
+    /// Of a key that is given twice, one value would be lost without a word.
+    ///
+    /// # Errors
+    /// When there is one (65).
+    pub(super) fn refuse_meta_twice(&self) -> Result<(), Failure> {
+        let mut seen = BTreeSet::new();
+        match self.meta.iter().find(|(key, _)| !seen.insert(key)) {
+            Some((key, _)) => {
+                Err(Failure::new(Exit::Data, "send the event", format_args!("meta.{key} is given twice")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The event with this content, and a key of its own if none was given.
     pub(super) fn to_event(&self, content: String) -> Event {
         Event {
