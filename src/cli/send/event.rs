@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::time::Instant;
 
 use super::dest::Target;
 use super::report::{Ended, Report};
@@ -39,7 +40,12 @@ pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
         out.finish()?;
         return Ok(Exit::Ok);
     }
+    let began = Instant::now();
     let ended = sender.send(sender.open_spool()?.as_mut(), &event_key, &body)?;
+    if args.common.verbose > 0 {
+        let (id, bytes, took) = (&ended.report.id, body.len(), began.elapsed().as_millis());
+        output::say(format_args!("{NAME}: {id}: {bytes} bytes, {} ms, {}", took, sender.doing()));
+    }
     if let Some(failure) = ended.failure {
         return Err(failure);
     }
@@ -149,6 +155,15 @@ impl Sender {
             tries: !args.delivery.spool_only,
             clock: SystemClock::new(),
         })
+    }
+
+    /// What it does with an event, in words.
+    fn doing(&self) -> &'static str {
+        match (self.keeps, self.tries) {
+            (true, true) => "kept in the spool and tried once",
+            (true, false) => "kept in the spool and not tried",
+            (false, _) => "tried once and not kept",
+        }
     }
 
     /// The spool, where this sender keeps what it sends.

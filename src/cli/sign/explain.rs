@@ -114,7 +114,10 @@ fn keys(secret: &str) -> Vec<(&'static str, Vec<u8>)> {
     let mut keys = vec![
         ("the signer's secret ends with a newline", format!("{secret}\n").into_bytes()),
         ("the signer's secret ends with a newline (CRLF)", format!("{secret}\r\n").into_bytes()),
-        ("the signer's secret has no blanks at its ends; this one has", secret.trim().as_bytes().to_vec()),
+        (
+            "the signer's secret has no blank or newline at its ends; this one has",
+            secret.trim().as_bytes().to_vec(),
+        ),
         ("the signer's secret ends with a blank", format!("{secret} ").into_bytes()),
         ("the signer's secret begins with a byte order mark", format!("\u{feff}{secret}").into_bytes()),
         ("the signer's secret has no byte order mark; this one has", {

@@ -240,3 +240,23 @@ fn what_is_human_is_safe_for_terminals() {
         assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']) && !said.is_empty(), "{said:?}");
     }
 }
+
+#[test]
+fn more_is_said_when_more_is_asked_for() {
+    let (home, server) = (home(), Server::status("202 Accepted"));
+    let output = send(&home, &server.url(), &["-v"]);
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("transit-send: evt_") && said.ends_with("ms, kept in the spool and tried once\n"),
+        "{said}"
+    );
+    let output = send(&home, &server.url(), &["-v", "--spool-only"]);
+    assert!(text(&output.stderr).ends_with("ms, kept in the spool and not tried\n"));
+    let url = server.url();
+    let lines = [&url, "--secret-file", "secret", "--conversation", "c", "--lines", "--no-spool", "-v"];
+    let output = home.run(PROGRAM, lines, b"{\"content\":\"x\"}\n");
+    assert_eq!(text(&output.stderr), "transit-send: 1 of 1 events were taken\n");
+    let output = home.run(PROGRAM, ["jess@titan", "-m", "hi", "-v"], b"");
+    assert!(text(&output.stderr).starts_with("transit-send: 2 bytes to the transitd of "));
+    assert!(!text(&output.stderr).contains("s3cret"));
+}
