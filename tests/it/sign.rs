@@ -438,3 +438,21 @@ fn a_large_file_is_signed_as_the_bytes_it_is() {
     home.file("headers", &whole.stdout);
     prints(&sign(&home, &["--verify", "--now", STAMP, "--headers", "headers", "large"], b""), "");
 }
+
+#[test]
+fn help_has_colour_only_where_it_is_asked_for() {
+    let home = home();
+    for (args, colour) in [
+        (&["--help"][..], false),
+        (&["--color", "always", "--help"], true),
+        (&["-h", "--color=always"], true),
+        (&["--color=never", "--help"], false),
+    ] {
+        let output = home.run("transit-sign", args, b"");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).contains('\u{1b}')),
+            (Some(0), colour),
+            "{args:?}"
+        );
+    }
+}
