@@ -20,10 +20,12 @@ pub mod transitd;
 pub mod wire_dump;
 pub mod worker;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, ColorChoice, Parser};
 
 pub use output::{Color, Exit, Failure, Out};
 
@@ -92,7 +94,7 @@ fn with_examples(tool: Tool) -> Tool {
 /// It is given its own tool rather than its name, so that a program does not hold the options of all the others.
 pub fn main<A: Parser>(tool: fn() -> Tool, run: impl FnOnce(A) -> Result<Exit, Failure>) -> ExitCode {
     // Once: making the options is most of what starting a command takes.
-    let mut command = A::command();
+    let mut command = A::command().color(help_color());
     let name = command.get_name().to_owned();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|mut found| A::from_arg_matches_mut(&mut found));
@@ -151,12 +153,44 @@ fn misused(name: &str, message: &str) -> Failure {
 
 /// The help that was asked for, with what the page adds to it.
 fn help(tool: fn() -> Tool) -> Option<clap::Error> {
-    with_examples(tool()).command.try_get_matches().err()
+    with_examples(tool()).command.color(help_color()).try_get_matches().err()
+}
+
+/// Whether help gets colour: it is printed before the options are read, so that the one that says so is looked for.
+fn help_color() -> ColorChoice {
+    color_in(std::env::args_os().skip(1))
+}
+
+fn color_in(args: impl Iterator<Item = OsString>) -> ColorChoice {
+    let mut args = args.take_while(|arg| arg != "--");
+    let mut last = OsString::new();
+    while let Some(arg) = args.next() {
+        match arg.as_encoded_bytes().strip_prefix(b"--color=") {
+            Some(value) => last = OsString::from_vec(value.to_vec()),
+            None if arg == "--color" => last = args.next().unwrap_or_default(),
+            None => {}
+        }
+    }
+    match last.to_str() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_has_the_colour_that_is_asked_for() {
+        let asked = |args: &[&str]| color_in(args.iter().map(OsString::from));
+        assert_eq!(asked(&["--color", "never", "--help"]), ColorChoice::Never);
+        assert_eq!(asked(&["run", "-h", "--color=always"]), ColorChoice::Always);
+        for auto in [&["-h"][..], &["--color"], &["--color", "odd"], &["--", "--color", "never"]] {
+            assert_eq!(asked(auto), ColorChoice::Auto, "{auto:?}");
+        }
+    }
 
     #[test]
     fn a_mistake_is_one_safe_line_and_the_way_out() {

@@ -127,6 +127,10 @@ impl Failure {
             ),
             StoreError::Newer { .. } => (Exit::Config, Some("install the newer version again")),
             StoreError::Config { .. } | StoreError::TooLong { .. } => (Exit::Config, None),
+            StoreError::LimitReached { what: "the spool", .. } => (
+                Exit::TryLater,
+                Some("send what waits: transit-spool flush; or take some out: transit-spool rm"),
+            ),
             StoreError::Sealed => {
                 (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
             }

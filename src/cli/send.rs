@@ -12,6 +12,7 @@ mod report;
 mod sources;
 mod status;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub struct Args {
     body: Option<PathBuf>,
     /// The body itself.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    message: Option<String>,
+    message: Option<OsString>,
     /// Say what became of the event or message ID, and send nothing.
     #[arg(long, value_name = "ID", conflicts_with_all = SENDING)]
     status: Option<String>,
@@ -180,6 +181,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Dest::Message(to) => message::run(&args, &to),
         Dest::Event(target) => {
             refuse_options_of_messages(&args)?;
+            args.event.refuse_meta_twice()?;
             if args.event.lines { lines::run(&args, target) } else { event::run(&args, target) }
         }
     }

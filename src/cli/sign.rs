@@ -34,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     secret: SecretArgs,
     /// The time of signing in Unix seconds [default: now].
-    #[arg(long, value_name = "UNIX")]
+    #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
     timestamp: Option<String>,
     /// What to print [default: headers].
     #[arg(long, value_enum, value_name = "FORM")]

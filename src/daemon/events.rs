@@ -297,7 +297,11 @@ fn describe(answer: &Answer) -> String {
         _ => "",
     };
     let why = match (text::clip(&said.error, WHY_RUNES), text::clip(&said.field, WHY_RUNES)) {
-        ("", _) => String::new(),
+        ("", _) => match answer.status {
+            404 | 410 => ": there is no such source".to_owned(),
+            413 => ": the body is too large".to_owned(),
+            _ => String::new(),
+        },
         (error, field) if field.is_empty() || error.contains(field) => format!(": {error}"),
         (error, field) => format!(": {field}: {error}"),
     };

@@ -4,13 +4,14 @@
 //! proxies the environment names hold (see [`super::proxy`]), except where only public addresses may be reached:
 //! there the address that was checked is the one that is dialled, by ourselves.
 
+use std::cell::Cell;
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::unversioned::transport::{ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport};
 use ureq::{Agent, ProxyProtocol, Timeout};
 use url::Url;
 
@@ -79,9 +80,12 @@ pub enum FetchError {
     /// No connection stands; nothing was sent.
     #[error("could not connect: {0}")]
     Connect(String),
-    /// The request may have been received; nothing came back, or not in time.
+    /// The request may have been received; nothing came back in time.
     #[error("no answer: {0}")]
     NoAnswer(String),
+    /// The request may have been received; the connection ended before an answer came.
+    #[error("no answer: {0}")]
+    Closed(String),
     /// What came back is no HTTP.
     #[error("the answer makes no sense: {0}")]
     Garbage(String),
@@ -101,18 +105,34 @@ impl Client {
         Self { policy, plain: agent(policy, TlsConfig::default()), tls: Arc::default() }
     }
 
-    /// Posts the request.
+    /// Posts the request. One that meets a kept connection just as the other side gives it up is posted again, so that
+    /// it may be received twice.
     ///
     /// # Errors
     /// When there is no answer. Every status is one.
     pub fn post(&self, request: &Request<'_>) -> Result<Answer, FetchError> {
+        let began = Instant::now();
+        let mut left = request.timeout;
+        loop {
+            let made = CONNECTIONS.get();
+            let answer = self.post_within(request, left);
+            let was_kept = CONNECTIONS.get() == made;
+            left = request.timeout.saturating_sub(began.elapsed());
+            // Each time a kept connection is used up, so that the last one is new.
+            if !(was_kept && matches!(answer, Err(FetchError::Closed(_))) && !left.is_zero()) {
+                return answer;
+            }
+        }
+    }
+
+    fn post_within(&self, request: &Request<'_>, timeout: Duration) -> Result<Answer, FetchError> {
         let mut builder = self.agent(request.url)?.post(request.url.as_str());
         for (name, value) in request.headers {
             builder = builder.header(*name, *value);
         }
         let config = builder
             .config()
-            .timeout_global(Some(request.timeout))
+            .timeout_global(Some(timeout))
             .timeout_resolve(Some(request.connect_timeout))
             .timeout_connect(Some(request.connect_timeout));
         let proxy = self.proxy(request.url)?;
@@ -171,11 +191,32 @@ fn agent(policy: AddressPolicy, tls: TlsConfig) -> Agent {
         .proxy(None)
         .tls_config(tls)
         .build();
+    let (connector, resolver) = (Counted(DefaultConnector::default()), DefaultResolver::default());
     match policy {
-        AddressPolicy::Any => Agent::new_with_config(config),
-        AddressPolicy::PublicOnly => {
-            Agent::with_parts(config, DefaultConnector::default(), PublicResolver(DefaultResolver::default()))
-        }
+        AddressPolicy::Any => Agent::with_parts(config, connector, resolver),
+        AddressPolicy::PublicOnly => Agent::with_parts(config, connector, PublicResolver(resolver)),
+    }
+}
+
+thread_local! {
+    /// The connections that this thread has set out to make. A request that adds none to them goes over a kept one.
+    static CONNECTIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Connects as usual, and counts.
+#[derive(Debug)]
+struct Counted(DefaultConnector);
+
+impl Connector for Counted {
+    type Out = Box<dyn Transport>;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<()>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        CONNECTIONS.set(CONNECTIONS.get() + 1);
+        self.0.connect(details, chained)
     }
 }
 
@@ -240,8 +281,8 @@ fn explain(err: ureq::Error, url: &Url, proxy: Option<&Proxy>) -> FetchError {
         ureq::Error::Tls(why) => FetchError::Connect(why.to_owned()),
         ureq::Error::Rustls(why) => FetchError::Connect(why.to_string()),
         ureq::Error::Io(err) => match err.kind() {
-            ErrorKind::UnexpectedEof => FetchError::NoAnswer("the connection was closed".to_owned()),
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::NoAnswer(err.to_string()),
+            ErrorKind::UnexpectedEof => FetchError::Closed("the connection was closed".to_owned()),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => FetchError::Closed(err.to_string()),
             _ => FetchError::Connect(format!("{dialled}: {err}")),
         },
         other => FetchError::Garbage(other.to_string()),

@@ -99,6 +99,7 @@ fn what_makes_no_envelope_is_refused_before_a_body_is_read() {
     fails(&instead("--ts", "1700000000"), 65, &say("ts \"1700000000\" is not an RFC 3339 time"));
     fails(&with(&["--reply-to", "x"]), 65, &say("reply_to \"x\" is not the id of a message"));
     fails(&with(&["--seq", "+1"]), 65, &say("--seq \"+1\" is not a number"));
+    fails(&with(&["--redelivery", "-1"]), 65, &say("--redelivery \"-1\" is not a number"));
     fails(&with(&["--redelivery", "4294967296"]), 65, &say("--redelivery \"4294967296\" is not a number"));
     fails(&with(&[]), 65, "transit-envelope: read standard input: it is not UTF-8 at byte 0\n");
     let missing = "transit-envelope: open no\\u{9b}such: No such file or directory (os error 2)\n";

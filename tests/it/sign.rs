@@ -151,6 +151,11 @@ fn what_is_wrong_is_said_in_one_line() {
         "transit-sign: use --timestamp abc: the timestamp is not 1 to 12 digits of Unix seconds\n",
     );
     fails(
+        &sign(&home, &["--timestamp", "-5"], b""),
+        65,
+        "transit-sign: use --timestamp -5: the timestamp is not 1 to 12 digits of Unix seconds\n",
+    );
+    fails(
         &sign(&home, &["no\nsuch"], b""),
         66,
         "transit-sign: open no\\nsuch: No such file or directory (os error 2)\n",
@@ -432,4 +437,22 @@ fn a_large_file_is_signed_as_the_bytes_it_is() {
     prints(&sign(&home, &["--timestamp", STAMP], &large), text(&whole.stdout));
     home.file("headers", &whole.stdout);
     prints(&sign(&home, &["--verify", "--now", STAMP, "--headers", "headers", "large"], b""), "");
+}
+
+#[test]
+fn help_has_colour_only_where_it_is_asked_for() {
+    let home = home();
+    for (args, colour) in [
+        (&["--help"][..], false),
+        (&["--color", "always", "--help"], true),
+        (&["-h", "--color=always"], true),
+        (&["--color=never", "--help"], false),
+    ] {
+        let output = home.run("transit-sign", args, b"");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).contains('\u{1b}')),
+            (Some(0), colour),
+            "{args:?}"
+        );
+    }
 }

@@ -60,7 +60,7 @@ struct Given {
     #[arg(long, value_name = "NAME")]
     room: Option<String>,
     /// Its number in the room.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seq: Option<String>,
     /// The message that it answers.
     #[arg(long, value_name = "ID")]
@@ -75,7 +75,7 @@ struct Given {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// How often it was shown before [default: 0].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     redelivery: Option<String>,
     /// It was read, but not settled.
     #[arg(long)]

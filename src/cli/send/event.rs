@@ -1,6 +1,8 @@
 //! One event: checked, kept, signed and tried.
 
+use std::collections::BTreeSet;
 use std::io::Write;
+use std::time::Instant;
 
 use super::dest::Target;
 use super::report::{Ended, Report};
@@ -38,7 +40,12 @@ pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
         out.finish()?;
         return Ok(Exit::Ok);
     }
+    let began = Instant::now();
     let ended = sender.send(sender.open_spool()?.as_mut(), &event_key, &body)?;
+    if args.common.verbose > 0 {
+        let (id, bytes, took) = (&ended.report.id, body.len(), began.elapsed().as_millis());
+        output::say(format_args!("{NAME}: {id}: {bytes} bytes, {} ms, {}", took, sender.doing()));
+    }
     if let Some(failure) = ended.failure {
         return Err(failure);
     }
@@ -78,6 +85,20 @@ fn fresh_key() -> String {
 }
 
 impl EventArgs {
+    /// Of a key that is given twice, one value would be lost without a word.
+    ///
+    /// # Errors
+    /// When there is one (65).
+    pub(super) fn refuse_meta_twice(&self) -> Result<(), Failure> {
+        let mut seen = BTreeSet::new();
+        match self.meta.iter().find(|(key, _)| !seen.insert(key)) {
+            Some((key, _)) => {
+                Err(Failure::new(Exit::Data, "send the event", format_args!("meta.{key} is given twice")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The event with this content, and a key of its own if none was given.
     pub(super) fn to_event(&self, content: String) -> Event {
         Event {
@@ -134,6 +155,15 @@ impl Sender {
             tries: !args.delivery.spool_only,
             clock: SystemClock::new(),
         })
+    }
+
+    /// What it does with an event, in words.
+    fn doing(&self) -> &'static str {
+        match (self.keeps, self.tries) {
+            (true, true) => "kept in the spool and tried once",
+            (true, false) => "kept in the spool and not tried",
+            (false, _) => "tried once and not kept",
+        }
     }
 
     /// The spool, where this sender keeps what it sends.

@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use super::dest::Target;
 use super::event::{Sender, broken};
 use super::report::Ended;
-use super::{Args, EventArgs, body};
+use super::{Args, EventArgs, NAME, body};
 use crate::cli::output::{self, Exit, Failure, Out};
 use crate::cli::progress::Progress;
-use crate::proto::ingest::{SCHEMA, parse_event};
+use crate::proto::ingest::{SCHEMA, check_object, parse_event};
 use crate::proto::lines::{Line, Lines};
 
 /// Longest line, in bytes: an event whose every character is escaped still fits.
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, target: Target) -> Result<Exit, Failure> {
     spawn("read", move || hand_out(&reader, from, &give, &announce))?;
     let mut printer = Printer::new(args.json);
     let printed = printer.print(&outcomes, &stop);
-    printer.finish(printed)
+    printer.finish(printed, args.common.verbose)
 }
 
 /// Prints the request of every line, up to the first one that cannot be used.
@@ -145,9 +145,12 @@ impl Printer {
         Ok(())
     }
 
-    fn finish(mut self, printed: Result<(), Failure>) -> Result<Exit, Failure> {
+    fn finish(mut self, printed: Result<(), Failure>, verbose: u8) -> Result<Exit, Failure> {
         self.progress.clear();
         self.out.finish()?;
+        if verbose > 0 {
+            output::say(format_args!("{NAME}: {} of {} events were taken", self.all - self.failed, self.all));
+        }
         printed?;
         if self.failed == 0 {
             return Ok(self.exit);
@@ -250,6 +253,9 @@ impl Reader {
             Line::NotUtf8 => return Err(wrong(&"it is not UTF-8")),
             Line::TooLong => return Err(wrong(&format_args!("it is over {LINE_BYTES} bytes long"))),
         };
+        // Before a key that stands there twice is lost in a map.
+        check_object(text).map_err(|err| broken(&what, &err))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut fields: Map<String, Value> = serde_json::from_str(text).map_err(|err| wrong(&err))?;
         self.complete(&mut fields);
         // Not from the text: what was added is judged with the rest.

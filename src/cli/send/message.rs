@@ -6,10 +6,10 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::report::Report;
-use super::{Args, body, status};
+use super::{Args, NAME, body, status};
 use crate::addr::{Addr, Name};
 use crate::cli::control;
-use crate::cli::output::{Exit, Failure, Out};
+use crate::cli::output::{self, Exit, Failure, Out};
 use crate::id::IdKind;
 use crate::limits;
 use crate::proto::control::{MessageState, MessageStatus, Op};
@@ -37,6 +37,7 @@ pub(super) fn run(args: &Args, to: &Addr) -> Result<Exit, Failure> {
         ));
     }
     let wait_ms = args.wait.map(|wait| u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX));
+    let bytes = body.len();
     let op = Op::Send { to: to.to_string(), body, reply_to: args.reply_to.clone(), wait_ms };
     let call = control::call_of(op, args.as_agent.clone());
     let mut out = Out::new();
@@ -46,7 +47,12 @@ pub(super) fn run(args: &Args, to: &Addr) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let began = Instant::now();
-    let answer = control::ask(&control::paths()?, &call)?;
+    let paths = control::paths()?;
+    if args.common.verbose > 0 {
+        let place = paths.data.display().to_string();
+        output::say(format_args!("{NAME}: {bytes} bytes to the transitd of {}", text::visible(&place)));
+    }
+    let answer = control::ask(&paths, &call)?;
     let answer = answer.map_err(|err| control::refused(format_args!("send to {to}"), &err))?;
     let status = read(to, &answer)?;
     if let Some(wait) = args.wait {

@@ -93,6 +93,10 @@ fn stamps(case: &Case<'_>) -> impl Iterator<Item = (String, Vec<u8>)> {
         ("a version was signed before the timestamp, as Slack does", format!("v0:{stamp}:")),
         ("a version was signed before the timestamp, as Slack does", format!("v1:{stamp}:")),
         ("the timestamp that was signed has no leading zeros", format!("{}.", stamp.trim_start_matches('0'))),
+        ("the timestamp that was signed has no blanks or signs around its digits", {
+            let is_digit = |c: char| c.is_ascii_digit();
+            format!("{}.", stamp.trim_matches(|c| !is_digit(c)))
+        }),
         ("the timestamp that was signed is in seconds, the one that was sent in milliseconds", {
             format!("{}.", stamp.get(..stamp.len().saturating_sub(3)).unwrap_or_default())
         }),
@@ -110,7 +114,10 @@ fn keys(secret: &str) -> Vec<(&'static str, Vec<u8>)> {
     let mut keys = vec![
         ("the signer's secret ends with a newline", format!("{secret}\n").into_bytes()),
         ("the signer's secret ends with a newline (CRLF)", format!("{secret}\r\n").into_bytes()),
-        ("the signer's secret has no blanks at its ends; this one has", secret.trim().as_bytes().to_vec()),
+        (
+            "the signer's secret has no blank or newline at its ends; this one has",
+            secret.trim().as_bytes().to_vec(),
+        ),
         ("the signer's secret ends with a blank", format!("{secret} ").into_bytes()),
         ("the signer's secret begins with a byte order mark", format!("\u{feff}{secret}").into_bytes()),
         ("the signer's secret has no byte order mark; this one has", {
@@ -224,6 +231,16 @@ mod tests {
             let case =
                 Case { secret: SECRET, timestamp: b"1700000000", signature: form.as_bytes(), body: BODY };
             assert!(explain(&case).is_some_and(|said| said.contains("form")), "{form}");
+        }
+        let form = format!("v1={hex}");
+        for timestamp in [" 1700000000", "+1700000000\n"] {
+            let case = Case {
+                secret: SECRET,
+                timestamp: timestamp.as_bytes(),
+                signature: form.as_bytes(),
+                body: BODY,
+            };
+            assert!(explain(&case).is_some_and(|said| said.contains("no blanks or signs")), "{timestamp:?}");
         }
         let late = mac(SECRET.as_bytes(), b"1700000000000.", BODY);
         let form = format!("v1={}", hex::encode(late));

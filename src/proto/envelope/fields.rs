@@ -183,7 +183,7 @@ impl Fields {
             ("connector", "channel", self.connector.is_some()),
             ("user", "channel", self.user.is_some()),
             ("redelivery", "channel", self.redelivery.is_some()),
-            ("read", "channel", self.read.is_some()),
+            ("read", "channel", self.read == Some(true)),
             ("trigger", "channel", self.trigger.is_some()),
         ];
         match given.into_iter().find(|(_, of, is_given)| *is_given && *of != kind) {
@@ -298,6 +298,8 @@ mod tests {
         let text =
             fields(&format!("{{{CHANNEL},\"from\":\"ingest\",\"user\":null,\"new\":[1]}}")).render().unwrap();
         assert!(text.contains("connector=\"ingest\" user=\"unknown\" redelivery=\"0\" schema="), "{text}");
+        // What was not read has nothing to lose.
+        assert!(fields(&format!("{{{DM},\"read\":false}}")).render().is_ok());
         let text = fields(&format!("{{{CHANNEL},\"connector\":\"gmail\"}}")).render().unwrap();
         assert!(text.starts_with("<transit from=\"gmail\""), "{text}");
         let text = fields(&format!("{{{},\"seq\":1}}", ROOM.replace("jess@titan", "operator@transit")));

@@ -73,11 +73,7 @@ pub fn parse_event(body: &[u8]) -> Result<Event, RuleError> {
     }
     let text = str::from_utf8(body)
         .map_err(|err| RuleError::of_body(format!("the body is not UTF-8 at byte {}", err.valid_up_to())))?;
-    // One byte order mark is forgiven; it was signed like every other byte.
-    let mut fields = match Json::parse(text.strip_prefix('\u{feff}').unwrap_or(text))? {
-        Json::Object(fields) => Fields(fields),
-        other => return Err(RuleError::of_body(format!("the body is {}, not an object", other.kind()))),
-    };
+    let mut fields = Fields(object(text)?);
     if fields.required("schema")? != SCHEMA {
         return Err(RuleError::of("schema", format!("schema is not {SCHEMA}")));
     }
@@ -90,6 +86,23 @@ pub fn parse_event(body: &[u8]) -> Result<Event, RuleError> {
         reply_url: fields.reply_url()?,
         meta: fields.meta()?,
     })
+}
+
+/// Checks that a text is one JSON object as a Worker takes it, whatever its fields are: no key twice, not nested too
+/// deep. For a sender that completes an object before it sends it.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn check_object(text: &str) -> Result<(), RuleError> {
+    object(text).map(drop)
+}
+
+fn object(text: &str) -> Result<Vec<(String, Json)>, RuleError> {
+    // One byte order mark is forgiven; it was signed like every other byte.
+    match Json::parse(text.strip_prefix('\u{feff}').unwrap_or(text))? {
+        Json::Object(fields) => Ok(fields),
+        other => Err(RuleError::of_body(format!("the body is {}, not an object", other.kind()))),
+    }
 }
 
 /// The fields of a body that are still to be looked at.

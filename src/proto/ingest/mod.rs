@@ -14,7 +14,7 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Event, parse_event};
+pub use event::{Event, check_object, parse_event};
 pub use headers::{HeaderError, SignedHeaders, check_headers, parse_timestamp};
 pub use reply::Reply;
 pub use reply_url::{ReplyPrefix, reply_url_allowed};

@@ -37,7 +37,7 @@ pub enum Received {
     New,
     /// It is known and waits; both callers share its outcome.
     Waiting,
-    /// The session has it already; the Worker gets the same answer again.
+    /// The session has it already, or has refused it for good; the Worker gets the same answer again.
     Injected,
     /// The session has it already, and is to be reminded: a later redelivery, or a refusal that is tried anew.
     Again,
@@ -369,8 +369,9 @@ fn receive(tx: &Transaction<'_>, delivery: &Delivery, now: Wall) -> rusqlite::Re
         // A reminder of a channel delivery is shown again; a message never is.
         "injected" if IdKind::of(&delivery.id) == Some(IdKind::Delivery) && is_newer => Received::Again,
         "injected" => Received::Injected,
-        // The refusal has not reached the Worker yet: it gets it, and may then ask anew.
-        _ if known.answer.is_some() => Received::Injected,
+        // The refusal has not reached the Worker yet: it gets it, and may then ask anew. Of what was put in here it has
+        // not heard at all.
+        _ if known.answer.is_some() || !known.from_worker => Received::Injected,
         _ => Received::Again,
     };
     match received {

@@ -1,5 +1,8 @@
 //! One event: its options, its bytes, and the rules that it must keep.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use serde_json::json;
 use transit::proto::ingest::{Signer, parse_event};
 use transit::secret::Secret;
@@ -47,13 +50,14 @@ fn nothing_is_sent_that_breaks_a_rule() {
     home.file("large", "x".repeat(65_537));
     home.file("larger", "x".repeat(262_145));
     home.file("raw.json", r#"{"schema":"transit.ingest/1","event_key":"k","content":"x"}"#);
-    let options: [(&[&str], i32); 15] = [
+    let options: [(&[&str], i32); 16] = [
         (&["--conversation", "", "-m", "x"], 65),
         (&["--conversation", "c", "-m", ""], 65),
         (&["--conversation", &"c".repeat(201), "-m", "x"], 65),
         (&["--conversation", "c", "-m", "x", "--trigger", &"t".repeat(33)], 65),
         (&["--conversation", "c", "-m", "x", "--reply-url", "ftp://h/"], 65),
         (&["--conversation", "c", "-m", "x", "--meta", "trigger=x"], 65),
+        (&["--conversation", "c", "-m", "x", "--meta", "a=1", "--meta", "a=2"], 65),
         (&["--conversation", "c", "latin1"], 65),
         (&["--conversation", "c", "large"], 65),
         (&["--raw", "larger"], 65),
@@ -70,6 +74,12 @@ fn nothing_is_sent_that_breaks_a_rule() {
         assert_eq!((code(&output), text(&output.stdout)), (exit, ""), "{options:?}");
         assert!(text(&output.stderr).lines().count() > 0 && !text(&output.stderr).contains("panicked"));
     }
+    // A body that must be text is told so also where it is an option's value.
+    let latin1 = OsStr::from_bytes(b"caf\xe9");
+    let usual = [&url, "--secret-file", "secret", "--conversation", "c", "-m"].map(OsStr::new);
+    let output = home.run(PROGRAM, usual.iter().chain(&[latin1]), b"");
+    assert_eq!((code(&output), text(&output.stdout)), (65, ""), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("not UTF-8 at byte 3"), "{}", text(&output.stderr));
     assert_eq!(server.requests.try_iter().count(), 0);
     assert!(!home.data().exists(), "nothing was spooled either");
 }
@@ -229,4 +239,24 @@ fn what_is_human_is_safe_for_terminals() {
         let said = text(&output.stderr);
         assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']) && !said.is_empty(), "{said:?}");
     }
+}
+
+#[test]
+fn more_is_said_when_more_is_asked_for() {
+    let (home, server) = (home(), Server::status("202 Accepted"));
+    let output = send(&home, &server.url(), &["-v"]);
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("transit-send: evt_") && said.ends_with("ms, kept in the spool and tried once\n"),
+        "{said}"
+    );
+    let output = send(&home, &server.url(), &["-v", "--spool-only"]);
+    assert!(text(&output.stderr).ends_with("ms, kept in the spool and not tried\n"));
+    let url = server.url();
+    let lines = [&url, "--secret-file", "secret", "--conversation", "c", "--lines", "--no-spool", "-v"];
+    let output = home.run(PROGRAM, lines, b"{\"content\":\"x\"}\n");
+    assert_eq!(text(&output.stderr), "transit-send: 1 of 1 events were taken\n");
+    let output = home.run(PROGRAM, ["jess@titan", "-m", "hi", "-v"], b"");
+    assert!(text(&output.stderr).starts_with("transit-send: 2 bytes to the transitd of "));
+    assert!(!text(&output.stderr).contains("s3cret"));
 }

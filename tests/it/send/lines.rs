@@ -28,6 +28,8 @@ fn lines_come_out_in_their_order() {
         ("{\"content\":1}", 2),
         ("nonsense", 2),
         ("{\"content\":\"x\",\"user\":null}", 2),
+        ("{\"content\":\"x\",\"content\":\"y\"}", 2),
+        ("{\"content\":\"x\",\"more\":{\"a\":1,\"\\u0061\":2}}", 2),
     ] {
         let input = format!("{{\"content\":\"good\"}}\n{broken}\n{{\"content\":\"never\"}}\n");
         let output = home.run(PROGRAM, usual, input.as_bytes());
@@ -170,4 +172,16 @@ fn a_spool_that_fills_up_between_two_lines_names_the_line() {
     let outcomes = [sender.line(), sender.line()];
     assert!(outcomes.iter().all(|line| line.starts_with("spooled ")), "{outcomes:?}");
     assert!(sender.pending_lines().is_empty());
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer_gets_every_line_all_the_same() {
+    let home = home();
+    let server = Server::start("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");
+    let url = server.url();
+    let options = [url.as_str(), "--secret-file", "secret", "--conversation", "c", "--json", "--lines"];
+    let lines = "{\"content\":\"x\"}\n".repeat(200);
+    let output = home.run(PROGRAM, options.iter().chain(&["--no-spool", "--jobs", "2"]), lines.as_bytes());
+    assert_eq!((code(&output), text(&output.stderr)), (0, ""));
+    assert!(reports(&output).iter().all(|report| report["outcome"] == "queued"));
 }

@@ -59,7 +59,10 @@ fn a_quiet_flush_speaks_only_of_the_dead() {
     assert_eq!((code(&output), text(&output.stdout)), (0, ""));
     assert_eq!(
         text(&output.stderr),
-        format!("transit-spool: {id} to {} is dead: the answer was 404\n", url(&sink))
+        format!(
+            "transit-spool: {id} to {} is dead: the answer was 404: there is no such source\n",
+            url(&sink)
+        )
     );
 }
 

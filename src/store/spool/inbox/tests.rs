@@ -169,6 +169,18 @@ fn what_never_left_the_host_is_retried_here_and_its_echo_is_answered_from_histor
     assert_eq!(answers(&mut spool), [(TX.to_owned(), Outcome::Injected)]);
 }
 
+#[test]
+fn what_a_session_here_has_refused_for_good_is_not_shown_to_it_again_for_the_echo() {
+    let (_dir, mut spool) = spool();
+    spool.put_local(&delivery(TX, "jess", 0), NOW).unwrap();
+    spool.refused(TX, "jess", "no_thanks", false, NOW).unwrap();
+    assert!(answers(&mut spool).is_empty(), "the Worker did not ask yet");
+    assert_eq!(receive(&mut spool, TX, 0), Received::Injected);
+    assert!(due(&mut spool).is_empty());
+    assert_eq!(answers(&mut spool), [(TX.to_owned(), nak("no_thanks", false))]);
+    assert_eq!(receive(&mut spool, TX, 0), Received::Again, "the Worker asks anew");
+}
+
 /// A message of `from` to jess, as the Worker renders it.
 fn message(n: u32, from: &str) -> Delivery {
     let id = format!("tx_{n:012}");
