@@ -74,6 +74,8 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Add every frame to and from the Worker to FILE, without secrets, one line of JSON each.
+    ///
+    /// FILE may be renamed at any time, as logrotate does it: the next frame begins a new one.
     #[arg(long, value_name = "FILE")]
     wire_log: Option<PathBuf>,
     #[command(flatten)]

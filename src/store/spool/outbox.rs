@@ -102,7 +102,8 @@ impl Outbox<'_> {
         })
     }
 
-    /// Claims at most `most` entries that are due, the longest due first, and of those the first that was added.
+    /// Claims at most `most` entries that were due at `due` and now still are, the longest due first, and of those the
+    /// first that was added. `due` is not after `now`.
     ///
     /// # Errors
     /// Whatever the disk says.
@@ -110,6 +111,7 @@ impl Outbox<'_> {
         &mut self,
         kind: EntryKind,
         by: Process,
+        due: Wall,
         now: Wall,
         most: usize,
     ) -> Result<Vec<Entry>, StoreError> {
@@ -117,15 +119,16 @@ impl Outbox<'_> {
             free_lapsed(tx)?;
             let sql = format!(
                 "SELECT {COLUMNS} FROM outbox WHERE state = 'pending' AND kind = ?1
-                 AND (next_attempt_at <= ?2 OR next_attempt_at > ?2 + longest_wait)
-                 ORDER BY next_attempt_at, seq LIMIT ?3"
+                 AND (next_attempt_at <= ?2 OR next_attempt_at > ?3 + longest_wait)
+                 ORDER BY next_attempt_at, seq LIMIT ?4"
             );
             let mut query = tx.prepare_cached(&sql)?;
             let most = i64::try_from(most).unwrap_or(i64::MAX);
-            let due = query.query_map(params![kind.as_str(), now.0, most], |row| read_entry(row, now))?;
+            let found =
+                query.query_map(params![kind.as_str(), due.0, now.0, most], |row| read_entry(row, now))?;
             // All of them first: what is being read must not change.
-            let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
-            due.into_iter().map(|entry| mark_claimed(tx, entry, by, now)).collect()
+            let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            found.into_iter().map(|entry| mark_claimed(tx, entry, by, now)).collect()
         })
     }
 
