@@ -351,14 +351,25 @@ fn insert(
     if let Some(state) = known {
         return Ok(Some(Added::Known(state)));
     }
-    let waiting: i64 = tx
-        .prepare_cached("SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'claimed')")?
-        .query_row([], |row| row.get(0))?;
-    if u64::try_from(waiting).unwrap_or(0) >= limits::SPOOL_MAX {
+    if is_full(tx)? {
         return Ok(None);
     }
     store(tx, &entry.to_entry(now), by)?;
     Ok(Some(Added::New))
+}
+
+/// Whether as many entries wait as may.
+fn is_full(tx: &Transaction<'_>) -> rusqlite::Result<bool> {
+    let holds = |sql| {
+        let most = i64::try_from(limits::SPOOL_MAX).unwrap_or(i64::MAX);
+        tx.prepare_cached(sql)?.query_row([most], |row| row.get::<_, bool>(0))
+    };
+    // Counting reads an index of all entries, and everybody waits meanwhile. How far the last entry is from the first
+    // one is known at once, and there cannot be more.
+    let may_be =
+        "SELECT IFNULL((SELECT MAX(seq) FROM outbox) - (SELECT MIN(seq) FROM outbox) + 1 >= ?1, FALSE)";
+    let is = "SELECT COUNT(*) >= ?1 FROM outbox WHERE state IN ('pending', 'claimed')";
+    Ok(holds(may_be)? && holds(is)?)
 }
 
 /// Writes a row of its own for this entry, which is not there yet.
