@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::addr::Addr;
+use crate::addr::{Addr, AgentAddr};
 use crate::cli::report::Report;
 use crate::clock::Wall;
 use crate::id::IdKind;
@@ -167,10 +167,21 @@ fn check(entry: &Entry) -> Result<(), String> {
             if !matches!(url.scheme(), "http" | "https") {
                 return Err("dest is no http or https URL".to_owned());
             }
-            parse_event(&entry.body).map_err(|err| format!("body: {}", err.text))?;
+            let event = parse_event(&entry.body).map_err(|err| format!("body: {}", err.text))?;
+            if entry.event_key.as_ref().is_some_and(|key| *key != event.event_key) {
+                return Err("event_key is not the one of the body".to_owned());
+            }
+            if let Some(SecretRef::File(path)) = &entry.secret
+                && !path.is_absolute()
+            {
+                return Err("secret_file is no absolute path".to_owned());
+            }
         }
         EntryKind::Message => {
             entry.dest.parse::<Addr>().map_err(|err| format!("dest: {err}"))?;
+            if let Some(from) = &entry.from {
+                from.parse::<AgentAddr>().map_err(|err| format!("from: {err}"))?;
+            }
             std::str::from_utf8(&entry.body).map_err(|_| "body is no text")?;
             if !(1..=limits::BODY_BYTES).contains(&entry.body.len()) {
                 return Err(format!("body is not 1 to {} bytes long", limits::BODY_BYTES));
@@ -274,6 +285,8 @@ mod tests {
             (|r| r["kind"] = "mail".into(), "kind is \"mail\""),
             (|r| r["state"] = "lost".into(), "state is \"lost\""),
             (|r| r["dest"] = "ftp://h/".into(), "dest is no http"),
+            (|r| r["event_key"] = "another".into(), "event_key is not the one"),
+            (|r| r["secret_file"] = "secret".into(), "secret_file is no absolute path"),
             (|r| r["body"] = "{}".into(), "body: "),
             (|r| r["body"] = serde_json::Value::Null, "body is missing"),
             (|r| r["body_base64"] = "?".into(), "it has both"),
@@ -283,6 +296,16 @@ mod tests {
             let said = refused(change);
             assert!(said.starts_with(why), "{why}: {said}");
         }
+        let message = Entry {
+            id: "tx_00112233445f".to_owned(),
+            kind: EntryKind::Message,
+            dest: "jess@titan".to_owned(),
+            from: Some("bob@titan\u{1b}".to_owned()),
+            event_key: None,
+            secret: None,
+            ..entry()
+        };
+        assert!(round_trip(&message).unwrap_err().starts_with("from: "));
         assert_eq!(parse("{", Wall(0)).unwrap_err(), "EOF while parsing an object at column 1");
     }
 }
