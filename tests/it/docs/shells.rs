@@ -178,7 +178,7 @@ fn what_is_written_for_shells_by_hand_is_clean() {
     let checked = home
         .foreign("shellcheck")
         // What clap makes splits words on purpose.
-        .args(["--shell=bash", "--exclude=SC2207,SC2034"])
+        .args(["--exclude=SC2207,SC2034"])
         .args(scripts)
         .output()
         .unwrap();
