@@ -49,7 +49,7 @@ _transit__agent() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__agent__subcmd__call)
+        transit__agent__subcmd__call)
             opts="-v -h --as --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -71,7 +71,7 @@ _transit__agent() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__agent__subcmd__listen)
+        transit__agent__subcmd__listen)
             opts="-v -h --name --harness --session-id --auto-ack --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -101,7 +101,7 @@ _transit__agent() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__agent__subcmd__run)
+        transit__agent__subcmd__run)
             opts="-v -h --name --harness --session-id --jobs --timeout --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

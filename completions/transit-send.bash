@@ -107,8 +107,60 @@ _transit__send() {
     esac
 }
 
+# By hand: what is there now. What has not the form of an id or a name is left out, so that nothing else gets here.
+
+# The newest thousand ids of the spool, in the states $1.
+_transit_ids() {
+    transit-spool list --json 2>/dev/null |
+        LC_ALL=C sed -nE 's/^\{"id":"((tx|evt)_[0-9a-f]{12})",.*"state":"('"$1"')",.*/\1/p' | tail -n 1000
+}
+
+# The names of the sources in the configuration.
+_transit_sources() {
+    transit-send --list-sources 2>/dev/null | LC_ALL=C grep -xE '[a-z][a-z0-9_-]{0,31}'
+}
+
+# Answers with the lines of stdin that begin with $1.
+_transit_offer() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        [[ $line != "$1"* ]] || COMPREPLY+=("$line")
+    done
+}
+
+_transit__send__now() {
+    _transit__send "$@"
+    local i before=$3
+    [[ $before != = ]] || before=${COMP_WORDS[COMP_CWORD - 2]}
+    case $before in
+    --status)
+        _transit_offer "${2#=}" < <(_transit_ids '[a-z]+')
+        return
+        ;;
+    esac
+    # DEST is the first word that belongs to no option.
+    [[ $2 != -* ]] || return 0
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --status | --list-sources) return ;;
+        -m | --message | --secret-file | --secret-env | --color | --conversation | --event-key | --user | --trigger | --meta | --reply-url | --jobs | --timeout | --as | --reply-to | --wait)
+            [[ ${COMP_WORDS[++i]} != = ]] || ((++i))
+            ((i < COMP_CWORD)) || return 0
+            ;;
+        -*) ;;
+        *)
+            # After it comes a file, which bash completes by itself.
+            COMPREPLY=()
+            return
+            ;;
+        esac
+    done
+    _transit_offer "$2" < <(_transit_sources)
+}
+
 if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _transit__send -o nosort -o bashdefault -o default transit-send
+    complete -F _transit__send__now -o nosort -o bashdefault -o default transit-send
 else
-    complete -F _transit__send -o bashdefault -o default transit-send
+    complete -F _transit__send__now -o bashdefault -o default transit-send
 fi

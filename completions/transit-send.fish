@@ -1,6 +1,6 @@
 complete -c transit-send -s m -l message -d 'The body itself' -r
 complete -c transit-send -l status -d 'Say what became of the event or message ID, and send nothing' -r
-complete -c transit-send -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-send -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
 complete -c transit-send -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-send -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
@@ -26,3 +26,29 @@ complete -c transit-send -l spool-only -d 'Only keep it; transitd and transit-sp
 complete -c transit-send -l dry-run -d 'Check everything and print the request that would go out'
 complete -c transit-send -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-send -s V -l version -d 'Print version'
+
+# By hand: what is there now. What has not the form of an id or a name is left out, so that nothing else gets here.
+
+# The newest thousand ids of the spool, in the states that are named.
+function __fish_transit_ids
+    transit-spool list --json 2>/dev/null |
+        LC_ALL=C sed -nE 's/^\{"id":"((tx|evt)_[0-9a-f]{12})","kind":"(event|message)",.*"state":"('$argv[1]')",.*/\1\t\3, \4/p' |
+        tail -n 1000
+end
+
+# The names of the sources in the configuration.
+function __fish_transit_sources
+    transit-send --list-sources 2>/dev/null | LC_ALL=C grep -xE '[a-z][a-z0-9_-]{0,31}'
+end
+
+# Whether DEST is the next word: the first one that belongs to no option.
+function __fish_transit_send_wants_dest
+    set -l words (commandline -opc)
+    argparse -n transit-send V/version as=+ color=+ conversation=+ dry-run event-key=+ h/help jobs=+ json lines list-sources m/message=+ meta=+ no-spool raw reply-to=+ reply-url=+ secret-env=+ secret-file=+ spool-only status=+ timeout=+ trigger=+ user=+ v/verbose wait=+ -- $words[2..] 2>/dev/null
+    and not set -q argv[1]
+    and not set -q _flag_status
+    and not set -q _flag_list_sources
+end
+
+complete -c transit-send -l status -x -a "(__fish_transit_ids '[a-z]+')"
+complete -c transit-send -n __fish_transit_send_wants_dest -f -a "(__fish_transit_sources)" -d source

@@ -1,4 +1,4 @@
-complete -c transit-sign -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-sign -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
 complete -c transit-sign -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-sign -l timestamp -d 'The time of signing in Unix seconds [default: now]' -r
 complete -c transit-sign -l output -d 'What to print [default: headers]' -r -f -a "headers\t'The two header lines, as curl -H @FILE reads them'

@@ -110,7 +110,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__delivery)
+        transit__worker__subcmd__delivery)
             opts="-v -h --database --json --verbose --color --help list show requeue handle"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -132,7 +132,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__delivery__subcmd__handle)
+        transit__worker__subcmd__delivery__subcmd__handle)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -158,7 +158,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__delivery__subcmd__list)
+        transit__worker__subcmd__delivery__subcmd__list)
             opts="-v -h --state --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -188,7 +188,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__delivery__subcmd__requeue)
+        transit__worker__subcmd__delivery__subcmd__requeue)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -214,7 +214,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__delivery__subcmd__show)
+        transit__worker__subcmd__delivery__subcmd__show)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -240,7 +240,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__host)
+        transit__worker__subcmd__host)
             opts="-v -h --database --json --verbose --color --help enroll list revoke"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -262,7 +262,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__host__subcmd__enroll)
+        transit__worker__subcmd__host__subcmd__enroll)
             opts="-v -h --public-url --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -292,7 +292,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__host__subcmd__list)
+        transit__worker__subcmd__host__subcmd__list)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -318,7 +318,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__host__subcmd__revoke)
+        transit__worker__subcmd__host__subcmd__revoke)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -344,7 +344,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__migrate)
+        transit__worker__subcmd__migrate)
             opts="-v -h --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -366,7 +366,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__org)
+        transit__worker__subcmd__org)
             opts="-v -h --database --json --verbose --color --help create list"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -388,7 +388,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__org__subcmd__create)
+        transit__worker__subcmd__org__subcmd__create)
             opts="-v -h --slug --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -414,7 +414,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__org__subcmd__list)
+        transit__worker__subcmd__org__subcmd__list)
             opts="-v -h --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -436,7 +436,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__serve)
+        transit__worker__subcmd__serve)
             opts="-v -h --listen --public-url --allow-private-callbacks --ready-file --log-format --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -474,7 +474,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source)
+        transit__worker__subcmd__source)
             opts="-v -h --database --json --verbose --color --help create update list rotate pause resume delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -496,7 +496,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__create)
+        transit__worker__subcmd__source__subcmd__create)
             opts="-v -h --org --target --reply-url --reply-url-prefix --rate --burst --instructions --secret-file --secret-env --public-url --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -558,7 +558,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__delete)
+        transit__worker__subcmd__source__subcmd__delete)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -584,7 +584,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__list)
+        transit__worker__subcmd__source__subcmd__list)
             opts="-v -h --public-url --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -614,7 +614,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__pause)
+        transit__worker__subcmd__source__subcmd__pause)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -640,7 +640,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__resume)
+        transit__worker__subcmd__source__subcmd__resume)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -666,7 +666,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__rotate)
+        transit__worker__subcmd__source__subcmd__rotate)
             opts="-v -h --org --overlap --secret-file --secret-env --public-url --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -708,7 +708,7 @@ _transit__worker() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        transit__subcmd__worker__subcmd__source__subcmd__update)
+        transit__worker__subcmd__source__subcmd__update)
             opts="-v -h --org --target --reply-url --no-reply-url --reply-url-prefix --no-reply-url-prefix --rate --burst --instructions --public-url --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -138,7 +138,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l rate -d 'Events that it may send a second' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l burst -d 'Events that it may send at once' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l instructions -d 'One line that the agent reads with every event' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
@@ -176,7 +176,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l overlap -d 'How long the old secret stays valid' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Read the secret from FILE' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r

@@ -9,7 +9,7 @@ use transit::proto::lines::{Line, Lines};
 use transit::proto::Decoded;
 
 fuzz_target!(|data: &[u8]| {
-    let mut side = DaemonSide::new(PeerProcess { pid: 7 }, Mono::default());
+    let mut side = DaemonSide::new(PeerProcess { pid: 7, own: 7 }, Mono::default());
     let mut lines = Lines::new(limits::LINE_BYTES);
     for piece in data.chunks(7) {
         lines.push(piece);

@@ -148,20 +148,19 @@ const PAGE: Page = Page {
     ],
     examples: &[
         (
-            "Append every envelope to a file, as agent log",
+            "Append every envelope to a file, as agent log:",
             "transit-agent run --name log -- sh -c 'cat >>envelopes'",
         ),
         (
-            "Read the whole text of an event; a script that runs as COMMAND does this",
+            "Read the whole text of an event; a script that runs as COMMAND does this:",
             "transit-agent call read_message \"{\\\"id\\\":\\\"$TRANSIT_ID\\\"}\"",
         ),
         (
-            "Answer an event as agent bob, from outside of its session",
-            "transit-agent call --as bob chat_reply \
-             '{\"delivery_id\":\"dlv_0123456789ab\",\"conversation_id\":\"main\",\"message\":\"on it\"}'",
+            "Answer an event as agent bob, from outside of its session:",
+            "transit-agent call --as bob chat_reply \\\n  '{\"delivery_id\":\"dlv_0123456789ab\",\"conversation_id\":\"main\",\"message\":\"on it\"}'",
         ),
         (
-            "Watch what comes for agent bob, taking each envelope as handled once it is printed",
+            "Watch what comes for agent bob, taking each envelope as handled once it is printed:",
             "transit-agent listen --name bob --auto-ack",
         ),
     ],

@@ -66,7 +66,7 @@ const PAGE: Page = Page {
     examples: &[
         (
             "Render a direct message from stdin:",
-            "echo 'build is green' | transit-envelope render --kind dm --from jess@titan --id \"$(transit-envelope id)\" --ts 2026-03-01T10:20:30Z",
+            "echo 'build is green' | transit-envelope render --kind dm --from jess@titan \\\n  --id \"$(transit-envelope id)\" --ts 2026-03-01T10:20:30Z",
         ),
         (
             "List the envelopes in a log of a terminal:",

@@ -29,14 +29,14 @@ use clap::{ArgAction, ColorChoice, Parser};
 
 pub use output::{Color, Exit, Failure, Out};
 
-/// The options that every command has.
+/// The options that every command has. They are told by `--help` alone: `-h` is to fit a screen.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Common {
     /// Say more on stderr; twice for debugging.
-    #[arg(short, long, action = ArgAction::Count, global = true)]
+    #[arg(short, long, action = ArgAction::Count, global = true, hide_short_help = true)]
     pub verbose: u8,
     /// When to use colour.
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true, hide_short_help = true)]
     pub color: Color,
 }
 

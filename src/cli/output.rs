@@ -75,7 +75,7 @@ impl Exit {
             Self::Usage => "Options or arguments are wrong.",
             Self::Data => "Input breaks a rule of its protocol; the rule and the place are named.",
             Self::NoInput => "A file cannot be read.",
-            Self::NoRecipient => "No such agent, host or source.",
+            Self::NoRecipient => "No such agent, host, room or source.",
             Self::Unavailable => "A daemon, Worker or database is not there, and the work was not kept.",
             Self::Software => "A bug in this program.",
             Self::CannotCreate => "A file cannot be created, the disk is full, or a file is in the way.",

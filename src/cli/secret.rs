@@ -20,13 +20,13 @@ const LONGEST: u64 = 65_536;
 /// Where the secret is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct SecretArgs {
-    /// Read the secret from FILE.
+    /// Read the secret from FILE, and not from the variable TRANSIT_SECRET.
     ///
     /// One newline at its end is dropped, nothing else.
     #[arg(long, value_name = "FILE", conflicts_with = "secret_env")]
     pub secret_file: Option<PathBuf>,
     /// Read it from variable NAME [default: TRANSIT_SECRET].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub secret_env: Option<String>,
 }
 

@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", conflicts_with_all = SENDING)]
     status: Option<String>,
     /// Print the names of the sources in the configuration.
-    #[arg(long, conflicts_with_all = SENDING, conflicts_with_all = ["status", "wait"])]
+    #[arg(long, conflicts_with_all = SENDING, conflicts_with_all = ["status", "wait"], hide_short_help = true)]
     list_sources: bool,
     /// Print outcomes as lines of JSON.
     #[arg(long)]
@@ -75,7 +75,7 @@ pub struct Args {
     /// The agent that a message is from, when not run inside one.
     ///
     /// Inside an agent's session the sender is that agent, and another is refused.
-    #[arg(long = "as", value_name = "NAME", help_heading = "Messages")]
+    #[arg(long = "as", value_name = "NAME", help_heading = "Messages", hide_short_help = true)]
     as_agent: Option<String>,
     /// The id of the message that a message answers.
     #[arg(long, value_name = "ID", help_heading = "Messages")]
@@ -104,19 +104,19 @@ struct EventArgs {
     #[arg(long, value_name = "KEY", conflicts_with_all = ["raw", "lines"])]
     event_key: Option<String>,
     /// Who it is from, as upstream shows it.
-    #[arg(long, value_name = "NAME", conflicts_with = "raw")]
+    #[arg(long, value_name = "NAME", conflicts_with = "raw", hide_short_help = true)]
     user: Option<String>,
     /// Why it is delivered, such as mention or alert.
-    #[arg(long, value_name = "WORD", conflicts_with = "raw")]
+    #[arg(long, value_name = "WORD", conflicts_with = "raw", hide_short_help = true)]
     trigger: Option<String>,
     /// An entry of the event's meta; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = event::parse_meta, conflicts_with = "raw")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = event::parse_meta, conflicts_with = "raw", hide_short_help = true)]
     meta: Vec<(String, String)>,
     /// Where a reply is posted instead of the source's own address.
-    #[arg(long, value_name = "URL", conflicts_with = "raw")]
+    #[arg(long, value_name = "URL", conflicts_with = "raw", hide_short_help = true)]
     reply_url: Option<String>,
     /// Send the body as the whole request body, byte for byte.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     raw: bool,
     /// Send every line of the body, a JSON object, as one event.
     ///
@@ -125,7 +125,7 @@ struct EventArgs {
     #[arg(long, conflicts_with_all = ["raw", "message"])]
     lines: bool,
     /// With --lines, send this many at a time.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64), requires = "lines")]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64), requires = "lines", hide_short_help = true)]
     jobs: u8,
 }
 
@@ -137,13 +137,13 @@ struct DeliveryArgs {
     #[arg(long, conflicts_with = "spool_only")]
     no_spool: bool,
     /// Only keep it; transitd and transit-spool flush try it.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     spool_only: bool,
     /// Check everything and print the request that would go out.
     #[arg(long)]
     dry_run: bool,
     /// Time for one attempt; at most 10s of it for connecting [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout, hide_short_help = true)]
     timeout: Option<Duration>,
 }
 
@@ -247,10 +247,16 @@ const PAGE: Page = Page {
     examples: &[
         (
             "Tell an agent that a build failed; the key makes a repeated call harmless:",
-            "tail -n 50 build.log | transit-send https://transit.example/ingest/ci --secret-file ci.secret \
-             --conversation build-main --event-key build-4711 --trigger alert",
+            "tail -n 50 build.log | transit-send https://transit.example/ingest/ci \\\n  --secret-file ci.secret --conversation build-main \\\n  --event-key build-4711 --trigger alert",
         ),
-        ("Send a message to an agent:", "transit-send jess@titan -m 'the build is green again'"),
+        (
+            "Send a message to an agent, from the session of another:",
+            "transit-send jess@titan -m 'the build is green again'",
+        ),
+        (
+            "The same from a shell, as an agent of this host:",
+            "transit-send jess@titan --as helper -m 'the build is green again'",
+        ),
         ("Answer one:", "transit-send jess@titan --reply-to tx_0123456789ab -m 'on it'"),
         (
             "Send a message, and go on once it is in the agent's session:",

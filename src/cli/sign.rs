@@ -172,11 +172,11 @@ const PAGE: Page = Page {
     examples: &[
         (
             "Sign a file and post it:",
-            "transit-sign --secret-file secret event.json | curl -H @- --data-binary @event.json http://127.0.0.1:8787/ingest/ci",
+            "transit-sign --secret-file secret event.json |\n  curl -H @- --json @event.json http://127.0.0.1:8787/ingest/ci",
         ),
         (
             "Print the curl command that posts it:",
-            "transit-sign --secret-file secret --output curl --url http://127.0.0.1:8787/ingest/ci event.json",
+            "transit-sign --secret-file secret --output curl \\\n  --url http://127.0.0.1:8787/ingest/ci event.json",
         ),
         (
             "Verify what came, with the headers it came with:",

@@ -74,6 +74,8 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Add every frame to and from the Worker to FILE, without secrets, one line of JSON each.
+    ///
+    /// FILE may be renamed at any time, as logrotate does it: the next frame begins a new one.
     #[arg(long, value_name = "FILE")]
     wire_log: Option<PathBuf>,
     #[command(flatten)]
@@ -356,13 +358,13 @@ const PAGE: Page = Page {
         ),
     ],
     examples: &[
-        ("See it all at work, on this machine alone", "transitd quickstart"),
-        ("Enrol this host", "transitd enroll --url https://hub.example --code ABCD-EFGH"),
+        ("See it all at work, on this machine alone:", "transitd quickstart"),
+        ("Enrol this host:", "transitd enroll --url https://hub.example --code ABCD-EFGH"),
         (
-            "Run, and let a script wait until the Worker is reached",
+            "Run, and let a script wait until the Worker is reached:",
             "transitd run & transitd status --wait 10s",
         ),
-        ("See every frame", "transitd run --wire-log frames.ndjson"),
+        ("See every frame:", "transitd run --wire-log frames.ndjson"),
     ],
     see_also: &["transit-agent(1)", "transit-send(1)", "transit-worker(8)", "transit(7)"],
 };

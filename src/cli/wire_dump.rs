@@ -245,11 +245,11 @@ const PAGE: Page = Page {
         ("Print what a daemon and its Worker said:", "transit-wire-dump frames.ndjson"),
         (
             "Watch the deliveries of one agent as they happen:",
-            "transit-wire-dump --follow --filter t=deliver,agent=helper --filter t=deliver_ack,agent=helper frames.ndjson",
+            "transit-wire-dump --follow --filter t=deliver,agent=helper \\\n  --filter t=deliver_ack,agent=helper frames.ndjson",
         ),
         (
             "Find messages that were never acknowledged:",
-            "transit-wire-dump --stats --json frames.ndjson | jq -r '.times[] | select(.from == \"send\") | .waiting[]'",
+            "transit-wire-dump --stats --json frames.ndjson |\n  jq -r '.times[] | select(.from == \"send\") | .waiting[]'",
         ),
         (
             "Check a dump and its rotated part against the protocol:",
@@ -257,7 +257,7 @@ const PAGE: Page = Page {
         ),
         (
             "Look at an older dump through other tools:",
-            "zcat frames.ndjson.2.gz | transit-wire-dump --json --filter t=rpc | jq -r .frame.method | sort | uniq -c",
+            "zcat frames.ndjson.2.gz | transit-wire-dump --json --filter t=rpc |\n  jq -r .frame.method | sort | uniq -c",
         ),
         (
             "Put a proxy between a daemon and its Worker, and keep a dump:",
@@ -269,7 +269,7 @@ const PAGE: Page = Page {
         ),
         (
             "Ask a Worker with frames of your own:",
-            "echo '{\"t\":\"roster\"}' | transit-wire-dump --connect http://127.0.0.1:8787 --token-file token --json",
+            "echo '{\"t\":\"roster\"}' |\n  transit-wire-dump --connect http://127.0.0.1:8787 --token-file token --json",
         ),
         (
             "Stand between the commands and their daemon:",

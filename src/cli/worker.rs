@@ -305,6 +305,10 @@ const PAGE: Page = Page {
              database; keep a copy of either, for nothing else opens the secrets.",
         ),
         ("TRANSIT_DATA_DIR", "The directory of the default database; ~/.local/share/transit by default."),
+        (
+            super::logging::VARIABLE,
+            "What serve logs: debug, or for example transit=trace,warn. It wins over -v.",
+        ),
     ],
     files: &[
         (
@@ -316,17 +320,17 @@ const PAGE: Page = Page {
         ("worker.db.turn", "Locked for a moment by whoever changes the database next."),
     ],
     examples: &[
-        ("Serve on this machine alone", "transit-worker serve"),
+        ("Serve on this machine alone:", "transit-worker serve"),
         (
-            "Serve behind a proxy that speaks TLS",
+            "Serve behind a proxy that speaks TLS:",
             "transit-worker serve --listen 127.0.0.1:8787 --public-url https://transit.example",
         ),
-        ("Let a host in: what is printed is run on it", "transit-worker host enroll titan"),
+        ("Let a host in: what is printed is run on it:", "transit-worker host enroll titan"),
         (
-            "Take events for an agent, and let replies go to one place",
-            "transit-worker source create ci --target jess@titan --reply-url-prefix https://ci.example/hooks/",
+            "Take events for an agent, and let replies go to one place:",
+            "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
         ),
-        ("See which deliveries wait for their agents", "transit-worker delivery list --state pending"),
+        ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],
     see_also: &["transitd(8)", "transit-send(1)", "transit-sign(1)", "transit(7)"],
 };

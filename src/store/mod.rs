@@ -7,6 +7,7 @@ pub mod config;
 pub mod files;
 pub mod ledger;
 pub mod process;
+pub mod records;
 pub mod seal;
 pub mod spool;
 

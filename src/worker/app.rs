@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use super::Limits;
 use super::callback::Callbacks;
 use super::links::Links;
+use super::places::Places;
 use super::sources::Sources;
 use super::{enroll, ingest, link};
 use crate::clock::{Bucket, Clock, Mono, SystemClock, Wall};
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     pub(super) source_rates: Buckets<String>,
     /// The buckets of senders, by host id and name.
     pub(super) senders: Buckets<(String, String)>,
+    /// Free places in the queues of agents.
+    pub(super) places: Places,
     /// What a peer may do.
     pub(super) limits: Limits,
     /// Turns true when the process stops.
@@ -65,6 +68,7 @@ impl Shared {
             sources: Sources::default(),
             source_rates: Buckets::default(),
             senders: Buckets::default(),
+            places: Places::default(),
             stopping,
         }
     }

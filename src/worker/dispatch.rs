@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::app::App;
-use super::links::Owner;
+use super::links::{Grown, Owner};
 use crate::clock::{Backoff, Mono, Wall};
 use crate::limits::QUEUE_BATCH;
 use crate::proto::envelope::{Envelope, Kind, render};
@@ -31,17 +31,37 @@ enum Look {
 
 #[derive(Default)]
 struct AgentQueue {
-    /// Rows up to here have been looked at.
-    messages_to: i64,
-    deliveries_to: i64,
+    messages: Side,
+    deliveries: Side,
     /// What was sent and not answered, and when it is sent again.
     flights: HashMap<String, Flight>,
-    look: Option<Look>,
     /// There was more than could be sent.
     behind: bool,
     /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
     /// message must not pass it.
     refusals: u32,
+}
+
+/// One kind of what waits for an agent.
+#[derive(Default)]
+struct Side {
+    /// Rows up to here have been looked at.
+    to: i64,
+    look: Option<Look>,
+}
+
+impl Side {
+    fn look(&mut self, look: Look) {
+        self.look = self.look.max(Some(look));
+    }
+
+    /// Behind which row to look for what is due, if at all.
+    fn begin(&mut self) -> Option<i64> {
+        self.look.take().map(|look| match look {
+            Look::New => self.to,
+            Look::All => 0,
+        })
+    }
 }
 
 struct Flight {
@@ -70,6 +90,8 @@ pub(super) struct Dispatch {
     present: HashSet<String>,
     queues: HashMap<String, AgentQueue>,
     sent: u64,
+    /// What went out and is not recorded yet.
+    unrecorded: Vec<Sent>,
     /// When something that was sent or refused is due again.
     retry_at: Option<Mono>,
 }
@@ -87,7 +109,7 @@ enum Step {
 impl Dispatch {
     pub(super) fn new(app: App, owner: Arc<Owner>) -> Self {
         let (present, queues) = Default::default();
-        Self { app, owner, present, queues, sent: 0, retry_at: None }
+        Self { app, owner, present, queues, sent: 0, unrecorded: Vec::new(), retry_at: None }
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
@@ -99,13 +121,17 @@ impl Dispatch {
     }
 
     /// Something new is in an agent's queue.
-    pub(super) fn grown(&mut self, agent: String) {
-        self.look(agent, Look::New);
+    pub(super) fn grown(&mut self, agent: String, by: Grown) {
+        let queue = self.queues.entry(agent).or_default();
+        match by {
+            Grown::Messages => queue.messages.look(Look::New),
+            Grown::Deliveries => queue.deliveries.look(Look::New),
+        }
     }
 
     /// Something that others waited behind is gone from an agent's queue.
     pub(super) fn moved(&mut self, agent: String) {
-        self.look(agent, Look::All);
+        self.look_at(agent);
     }
 
     /// Something is due again then.
@@ -152,7 +178,7 @@ impl Dispatch {
         queue.flights.remove(id);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
-            self.look(agent.clone(), Look::All);
+            self.look_at(agent.clone());
         }
         Some(agent)
     }
@@ -177,29 +203,30 @@ impl Dispatch {
         let wanting: Vec<String> = self
             .queues
             .iter()
-            .filter(|(_, queue)| queue.look.is_some() && queue.refusals == 0)
+            .filter(|(_, queue)| queue.messages.look.is_some() || queue.deliveries.look.is_some())
+            .filter(|(_, queue)| queue.refusals == 0)
             .filter(|(agent, _)| self.present.contains(*agent))
             .map(|(agent, _)| agent.clone())
             .collect();
-        let mut sent = Vec::new();
+        let mut sent = std::mem::take(&mut self.unrecorded);
         for agent in wanting {
             if let Err(err) = self.send_to(&agent, end, &mut sent) {
                 self.unreadable(&err);
             }
         }
-        if !sent.is_empty() {
-            self.record(sent);
-        }
+        self.unrecorded = sent;
     }
 
-    fn look(&mut self, agent: String, look: Look) {
+    /// Looks at all that waits for an agent.
+    fn look_at(&mut self, agent: String) {
         let queue = self.queues.entry(agent).or_default();
-        queue.look = queue.look.max(Some(look));
+        queue.messages.look(Look::All);
+        queue.deliveries.look(Look::All);
     }
 
     fn look_at_all(&mut self) {
         for agent in self.present.clone() {
-            self.look(agent, Look::All);
+            self.look_at(agent);
         }
     }
 
@@ -216,10 +243,7 @@ impl Dispatch {
     fn send_to(&mut self, agent: &str, end: &mut WorkerEnd, sent: &mut Vec<Sent>) -> Result<(), StoreError> {
         let (mono, wall) = (self.app.mono(), self.app.wall());
         let queue = self.queues.get_mut(agent).expect("only queues that are there are looked at");
-        let (messages_after, deliveries_after) = match queue.look.take() {
-            Some(Look::New) => (queue.messages_to, queue.deliveries_to),
-            _ => (0, 0),
-        };
+        let (messages_after, deliveries_after) = (queue.messages.begin(), queue.deliveries.begin());
         let mut room = QUEUE_BATCH.saturating_sub(queue.flights.len());
         if room == 0 {
             queue.behind = true;
@@ -227,10 +251,12 @@ impl Dispatch {
         }
         let place = self.owner.queue(agent);
         let (due_messages, due_deliveries) = self.app.db.read(|tx| {
-            let messages = messages::due(tx, &place, messages_after, wall, QUEUE_BATCH)?;
-            Ok((messages, deliveries::due(tx, &place, deliveries_after, wall, QUEUE_BATCH)?))
+            let messages = messages_after.map(|after| messages::due(tx, &place, after, wall, QUEUE_BATCH));
+            let deliveries =
+                deliveries_after.map(|after| deliveries::due(tx, &place, after, wall, QUEUE_BATCH));
+            Ok((messages.transpose()?.unwrap_or_default(), deliveries.transpose()?.unwrap_or_default()))
         })?;
-        queue.behind = due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
+        queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
             let before = queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery));
@@ -259,7 +285,7 @@ impl Dispatch {
                 Step::UnderWay => {}
                 Step::Full => break,
             }
-            queue.messages_to = queue.messages_to.max(due.seq);
+            queue.messages.to = queue.messages.to.max(due.seq);
         }
         for due in due_deliveries {
             match go(queue, &due.id, due.seq, Some(due.shown), due.misses + 1) {
@@ -267,7 +293,7 @@ impl Dispatch {
                 Step::UnderWay => {}
                 Step::Full => break,
             }
-            queue.deliveries_to = queue.deliveries_to.max(due.seq);
+            queue.deliveries.to = queue.deliveries.to.max(due.seq);
         }
         if let Some(at) = soonest {
             self.retry_no_later(at);
@@ -275,8 +301,12 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Records the attempts; nobody waits for it. If it is lost, the frames are sent again, as after any crash.
-    fn record(&self, sent: Vec<Sent>) {
+    /// Records what went out; nobody waits for it. If it is lost, the frames are sent again, as after any crash.
+    pub(super) fn record(&mut self) {
+        if self.unrecorded.is_empty() {
+            return;
+        }
+        let sent = std::mem::take(&mut self.unrecorded);
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.app.db.submit_lazily(
             move |tx| {

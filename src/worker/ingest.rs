@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::app::{App, Shared, error, failed, read_body, unauthorized};
+use super::links::Grown;
 use super::sources::{Known, Named};
 use crate::addr::{Addr, AgentAddr, Source};
 use crate::clock::Wall;
@@ -142,7 +143,7 @@ async fn store_event(
         move |tx| events::accept(tx, &sources[at].row, &event, &digest, secret_no, &target, now),
         move |outcome| {
             if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
-                hints.links.wake(&queue);
+                hints.links.wake(&queue, Grown::Deliveries);
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);

@@ -19,10 +19,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
 use super::dispatch::Dispatch;
-use super::links::{Handle, Owner};
+use super::links::{Grown, Handle, Owner};
 use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
+use crate::id::IdKind;
 use crate::limits::{FRAME_BYTES, HEARTBEAT};
 use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
@@ -194,6 +195,7 @@ impl Link {
             }
         }
         socket.flush().await?;
+        self.dispatch.record();
         Ok(None)
     }
 
@@ -253,8 +255,8 @@ impl Link {
 
     fn obey(&mut self) {
         let orders = self.handle.orders();
-        for agent in orders.grown {
-            self.dispatch.grown(agent);
+        for (agent, by) in orders.grown {
+            self.dispatch.grown(agent, by);
         }
         for agent in orders.overdue {
             self.dispatch.moved(agent);
@@ -340,8 +342,10 @@ impl Link {
             "settling a delivery",
             move |tx| {
                 let (org_id, host) = (&owner.org_id, &owner.host);
-                if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, now)? {
-                    tracing::debug!(host, id, agent = row.agent, "dispatched");
+                if IdKind::of(&id) == Some(IdKind::Delivery) {
+                    if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, now)? {
+                        tracing::debug!(host, id, agent = row.agent, "dispatched");
+                    }
                     return Ok(None);
                 }
                 messages::injected(tx, org_id, host, &id, agent.as_deref(), now)
@@ -358,7 +362,7 @@ impl Link {
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
                 (_, Refused::Later(at)) => Some(Note::Later(at)),
                 (agent, Refused::Dead(bounced)) => {
-                    bounced.iter().for_each(|queue| app.links.wake(queue));
+                    bounced.iter().for_each(|queue| app.links.wake(queue, Grown::Messages));
                     Some(Note::Moved(agent))
                 }
             });

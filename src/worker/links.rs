@@ -40,11 +40,18 @@ pub(super) struct Handle {
     given: Notify,
 }
 
+/// What a queue has grown by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Grown {
+    Messages,
+    Deliveries,
+}
+
 /// What a link has been told since it looked last.
 #[derive(Default)]
 pub(super) struct Orders {
-    /// Agents whose queues have grown.
-    pub(super) grown: HashSet<String>,
+    /// Agents whose queues have grown, and by what.
+    pub(super) grown: HashSet<(String, Grown)>,
     /// Agents in whose queues something is due that was passed over.
     pub(super) overdue: HashSet<String>,
     /// The link is to end.
@@ -117,8 +124,8 @@ impl Links {
     }
 
     /// Says that there is something new for an agent.
-    pub(super) fn wake(&self, queue: &Queue) {
-        self.order(queue, |orders| orders.grown.insert(queue.agent.clone()));
+    pub(super) fn wake(&self, queue: &Queue, by: Grown) {
+        self.order(queue, |orders| orders.grown.insert((queue.agent.clone(), by)));
     }
 
     /// Says that something is due in an agent's queue, be it old or new.
@@ -166,9 +173,9 @@ mod tests {
         links.claim(&newer);
         assert_eq!(older.orders().close.unwrap().code, close::REPLACED);
         links.gone(&older);
-        links.wake(&newer.owner.queue("jess"));
-        links.wake(&handle("other").owner.queue("jess"));
-        assert_eq!(newer.orders().grown, HashSet::from(["jess".to_owned()]));
+        links.wake(&newer.owner.queue("jess"), Grown::Messages);
+        links.wake(&handle("other").owner.queue("jess"), Grown::Messages);
+        assert_eq!(newer.orders().grown, HashSet::from([("jess".to_owned(), Grown::Messages)]));
         assert_eq!(links.all().len(), 1);
         links.gone(&newer);
         assert!(links.all().is_empty());

@@ -14,6 +14,7 @@ mod enroll;
 mod ingest;
 mod link;
 mod links;
+mod places;
 mod receiver;
 mod route;
 mod rpc;

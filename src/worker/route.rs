@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
 use super::link::Note;
-use super::links::Owner;
+use super::links::{Grown, Owner};
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
@@ -15,7 +15,6 @@ use crate::limits::BODY_BYTES;
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};
-use crate::store::ledger::roster;
 
 /// Takes a message. The answer is noted once it may be given: after the commit that also made the delivery.
 pub(super) fn send(
@@ -26,53 +25,59 @@ pub(super) fn send(
     tell: &UnboundedSender<Note>,
 ) {
     match check(app, owner, senders, &frame) {
-        Ok(Checked::Known(nak)) => note(tell, frame.id, nak),
-        Ok(Checked::Refused(code)) => refuse(app, owner, frame, code, tell),
-        Ok(Checked::To(recipient)) => store(app, owner, frame, &recipient, tell),
-        Err(err) => not_now(tell, frame.id, &err),
+        Ok(recipient) => store(app, owner, frame, &recipient, tell),
+        Err(code) => answer_known(app, owner, frame, code, tell),
     }
 }
 
-enum Checked {
-    /// The id was used before: the answer is the same.
-    Known(Option<NakCode>),
-    Refused(NakCode),
-    To(AgentAddr),
-}
-
-/// The checks, in the protocol's order.
+/// The checks that need no ledger, in the protocol's order. That the id is known comes before all of them, and that
+/// there is no such recipient after: the ledger says so when it is to take the message.
 fn check(
     app: &App,
     owner: &Owner,
     senders: &HashSet<String>,
     frame: &SendFrame,
-) -> Result<Checked, StoreError> {
-    use Checked::{Known, Refused, To};
+) -> Result<AgentAddr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
-        return Ok(Known(Some(NakCode::ReservedName)));
+        return Err(NakCode::ReservedName);
     }
-    if let Some(known) = app.db.read(|tx| messages::known(tx, &owner.org_id, &frame.id))? {
-        let ours = known.host == owner.host;
-        return Ok(Known(if ours { known.nak } else { Some(NakCode::ReservedName) }));
-    }
-    let (from, to) = match (frame.from.parse::<AgentAddr>(), frame.to.parse::<Addr>()) {
-        (Ok(from), Ok(to)) => (from, to),
-        (Err(err), _) | (_, Err(err)) => return Ok(Refused(code_of(&err))),
-    };
+    let from: AgentAddr = frame.from.parse().map_err(|err| code_of(&err))?;
+    let to: Addr = frame.to.parse().map_err(|err| code_of(&err))?;
     if from.host.as_str() != owner.host || !senders.contains(from.name.as_str()) {
-        return Ok(Refused(NakCode::NoRoute));
+        return Err(NakCode::NoRoute);
     }
-    let bucket = (owner.host_id.clone(), from.name.to_string());
     let (rate, burst) = app.limits.sends;
-    if app.senders.take(bucket, rate, burst, app.mono()).is_err() {
-        return Ok(Refused(NakCode::RateLimited));
+    if app.senders.take(bucket(owner, frame), rate, burst, app.mono()).is_err() {
+        return Err(NakCode::RateLimited);
     }
     if frame.body.len() > BODY_BYTES {
-        return Ok(Refused(NakCode::BodyTooLarge));
+        return Err(NakCode::BodyTooLarge);
     }
-    let Addr::Agent(to) = to else { return Ok(Refused(NakCode::NoRoute)) };
-    let known = app.db.read(|tx| roster::is_known(tx, &owner.org_id, to.host.as_str(), to.name.as_str()))?;
-    Ok(if known { To(to) } else { Refused(NakCode::NoRoute) })
+    match to {
+        Addr::Agent(to) => Ok(to),
+        Addr::Room(_) => Err(NakCode::NoRoute),
+    }
+}
+
+/// Whose bucket a message takes from.
+fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
+    let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
+    (owner.host_id.clone(), name.to_owned())
+}
+
+/// A message that is not to be taken: when its id was used before, the answer is the one that was given then.
+fn answer_known(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &UnboundedSender<Note>) {
+    if IdKind::of(&frame.id) != Some(IdKind::Message) {
+        return note(tell, frame.id, Some(code));
+    }
+    match app.db.read(|tx| messages::known(tx, &owner.org_id, &frame.id)) {
+        Ok(Some(known)) => {
+            let ours = known.host == owner.host;
+            note(tell, frame.id, if ours { known.nak } else { Some(NakCode::ReservedName) });
+        }
+        Ok(None) => refuse(app, owner, frame, code, tell),
+        Err(err) => not_now(tell, frame.id, &err),
+    }
 }
 
 fn code_of(err: &AddrError) -> NakCode {
@@ -91,16 +96,25 @@ fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &
     frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
-    let (hints, tell) = (app.clone(), tell.clone());
+    let (host, has_place) = (from_host.clone(), app.places.take(&queue));
+    let (hints, tell, bucket) = (app.clone(), tell.clone(), bucket(owner, &frame));
     app.db.submit(
-        move |tx| messages::take(tx, &queue, &from_host, &frame, now),
+        move |tx| messages::take(tx, &queue, &from_host, &frame, has_place, now),
         move |outcome| match outcome {
-            Ok(Taken::Stored) => {
-                hints.links.wake(&recipient);
+            Ok(Taken::Stored { free }) => {
+                free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
+                hints.links.wake(&recipient, Grown::Messages);
                 note(&tell, id, None);
             }
-            Ok(Taken::Before(nak)) => note(&tell, id, nak),
-            Ok(Taken::Refused(code)) => note(&tell, id, Some(code)),
+            Ok(Taken::Before(nak)) => {
+                // What was taken before costs no rate.
+                hints.senders.give_back(&bucket);
+                note(&tell, id, nak);
+            }
+            Ok(Taken::Refused(code)) => {
+                tracing::info!(host, id, code = code.as_str(), "a message was refused");
+                note(&tell, id, Some(code));
+            }
             Err(err) => not_now(&tell, id, &err),
         },
     );

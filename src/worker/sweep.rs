@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::app::App;
 use super::connection::raised;
+use super::links::Grown;
 use crate::proto::wire::close;
 use crate::store::StoreError;
 use crate::store::ledger::{deliveries, directory, messages};
@@ -71,7 +72,7 @@ fn wake_overdue(app: &App) -> Result<(), StoreError> {
 fn expire(app: &App) -> Result<(), StoreError> {
     let now = app.wall();
     for bounced in app.db.write(move |tx| messages::expire(tx, now))? {
-        app.links.wake(&bounced);
+        app.links.wake(&bounced, Grown::Messages);
     }
     Ok(())
 }

@@ -3,8 +3,11 @@
 //! What is made from the commands is committed and compared byte for byte; `BLESS=1 cargo test docs` rewrites it.
 //! What is written by hand is checked against the commands.
 
+mod completions;
 mod console;
 mod man;
+mod prose;
+mod shells;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +16,6 @@ use std::process::Stdio;
 
 use clap::Command;
 use clap::error::ErrorKind;
-use clap_complete::Shell;
 use transit::cli::{Exit, Tool, tools};
 
 use crate::support::{Home, text};
@@ -57,16 +59,7 @@ fn manual_pages_are_what_the_commands_make() {
 
 #[test]
 fn completions_are_what_the_commands_make() {
-    let mut made = BTreeMap::new();
-    for tool in tools() {
-        let name = tool.command.get_name().to_owned();
-        let files = [(Shell::Bash, format!("{name}.bash")), (Shell::Zsh, format!("_{name}"))];
-        for (shell, file) in files.into_iter().chain([(Shell::Fish, format!("{name}.fish"))]) {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut tool.command.clone(), &name, &mut script);
-            made.insert(file, String::from_utf8(script).unwrap());
-        }
-    }
+    let made = tools().iter().flat_map(completions::scripts).collect();
     compare("completions", |_| true, &made);
 }
 
@@ -165,6 +158,7 @@ fn examples_in_the_documentation_are_right_as_far_as_options_go() {
         }
     }
     for (_, command) in tools.iter().flat_map(|tool| tool.page.examples) {
+        let command = command.replace("\\\n", " ");
         wrong.extend(command.lines().flat_map(|line| wrong_usage(&tools, line)));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

@@ -9,6 +9,7 @@ mod crash;
 mod daemon;
 mod docs;
 mod envelope;
+mod examples;
 mod floors;
 mod live;
 mod machines;

@@ -152,6 +152,29 @@ fn entries_are_listed_in_their_order_and_shown_whole() {
 }
 
 #[test]
+fn no_terminal_acts_on_what_is_printed_and_json_holds_the_same_data() {
+    let home = home();
+    let hostile = "x\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}";
+    let id = add(&home, NOWHERE, hostile);
+    sql(&home, &format!("UPDATE outbox SET state = 'dead', error = '{hostile}'"));
+    for args in [
+        &["list"][..],
+        &["list", "--json"],
+        &["show", &id],
+        &["show", "--json", &id],
+        &["export"],
+        &["stats", "--json"],
+        &["check", "--json"],
+    ] {
+        let printed = spool_to(&home, args, 0);
+        assert_eq!(printed.replace('\n', "").find(transit::text::is_unsafe), None, "{args:?}: {printed:?}");
+    }
+    for verb in [&["list", "--json"][..], &["show", "--json", &id], &["export"]] {
+        assert_eq!(records(&spool_to(&home, verb, 0))[0]["error"], hostile, "{verb:?}");
+    }
+}
+
+#[test]
 fn entries_are_retried_and_removed_one_by_one() {
     let home = home();
     let ids: Vec<String> = (0..5).map(|n| add(&home, NOWHERE, &n.to_string())).collect();

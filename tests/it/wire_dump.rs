@@ -85,7 +85,7 @@ fn notes_and_texts_are_shown_for_what_they_are() {
     let home = Home::new();
     let note = "{\"at\":\"2026-11-30T09:15:00.000Z\",\"proto\":\"transit-wire/1\",\"dir\":\"worker>daemon\",\"conn\":2,\"note\":\"close\",\"code\":4000,\"reason\":\"replaced\"}\n";
     let input = format!("{note}{}", wire(0, "daemon>worker", "\"no json\""));
-    let expected = "2026-11-30T09:15:00.000Z daemon <- worker (close)     code=4000 reason=replaced\n\
+    let expected = "2026-11-30T09:15:00.000Z #2 daemon <- worker (close)     code=4000 reason=replaced\n\
                     2026-11-30T09:15:00.000Z daemon -> worker -           \"no json\"\n";
     assert_eq!(told(&run(&home, &[], &input)), (0, expected, ""));
     assert_eq!(told(&run(&home, &["--json"], &input)), (0, input.as_str(), ""));

@@ -49,7 +49,7 @@ impl Findings {
         self.faults += u64::from(weight != Weight::Info);
         let weight = weight.as_str();
         if self.json {
-            writeln!(self.out, "{}", json!({ "finding": weight, "at": at, "what": what }))?;
+            self.out.json(&json!({ "finding": weight, "at": at, "what": what }))?;
         } else {
             writeln!(self.out, "{weight}: {}: {}", text::visible(at), text::visible(what))?;
         }

@@ -1,7 +1,5 @@
 //! `transit-spool export`, also out of a damaged spool.
 
-use std::io::Write;
-
 use super::record::Record;
 use super::{MEND, NAME, Session, failed};
 use crate::cli::output::{self, Exit, Failure, Out};
@@ -93,11 +91,10 @@ fn write(out: &mut Out, row: &Row, which: Which) -> Result<bool, Failure> {
     let is_lapsed = row.claim.is_some_and(|claim| !claim.is_alive());
     if is_lapsed {
         let free = Entry { state: State::Pending, ..row.entry.clone() };
-        serde_json::to_writer(&mut *out, &Record::shown(&free)).map_err(std::io::Error::from)?;
+        out.json(&Record::shown(&free))?;
     } else {
-        serde_json::to_writer(&mut *out, &Record::shown(&row.entry)).map_err(std::io::Error::from)?;
+        out.json(&Record::shown(&row.entry))?;
     }
-    writeln!(out)?;
     Ok(true)
 }
 

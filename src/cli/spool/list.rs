@@ -30,11 +30,10 @@ pub(super) fn run(session: &Session, which: Which, dest: Option<&Pattern>) -> Re
     Ok(Exit::Ok)
 }
 
-fn write_listed(out: &mut impl Write, listed: &Listed, json: bool) -> io::Result<()> {
+fn write_listed(out: &mut Out, listed: &Listed, json: bool) -> io::Result<()> {
     let entry = &listed.entry;
     if json {
-        serde_json::to_writer(&mut *out, &Record::listed(entry, listed.bytes))?;
-        return writeln!(out);
+        return out.json(&Record::listed(entry, listed.bytes));
     }
     // What waits is looked at for its next attempt, the rest for when it ended.
     let at = if waits(entry) { entry.next_attempt_at } else { entry.updated_at };
@@ -65,8 +64,7 @@ pub(super) fn show(session: &Session, ids: &[String]) -> Result<Exit, Failure> {
             continue;
         };
         if session.json {
-            serde_json::to_writer(&mut out, &Record::shown(&entry)).map_err(io::Error::from)?;
-            writeln!(out)?;
+            out.json(&Record::shown(&entry))?;
         } else {
             write_shown(&mut out, &entry)?;
         }

@@ -34,15 +34,21 @@ impl Pen {
     /// A piece of a line. It holds nothing that a terminal would act on.
     #[inline]
     pub(super) fn put(&mut self, piece: &str) -> io::Result<()> {
-        match &mut self.clip {
-            Some(clip) => clip.put(&mut self.held, piece),
-            None if piece.len() < BUFFER => self.held.extend_from_slice(piece.as_bytes()),
-            None => {
-                self.flush_held()?;
-                self.out.write_all(piece.as_bytes())?;
-            }
+        if self.clip.is_none() && piece.len() < BUFFER {
+            self.held.extend_from_slice(piece.as_bytes());
+            return Ok(());
         }
-        Ok(())
+        self.put_otherwise(piece)
+    }
+
+    #[inline(never)] // so that what most pieces need stands where they are put
+    fn put_otherwise(&mut self, piece: &str) -> io::Result<()> {
+        if let Some(clip) = &mut self.clip {
+            clip.put(&mut self.held, piece);
+            return Ok(());
+        }
+        self.flush_held()?;
+        self.out.write_all(piece.as_bytes())
     }
 
     /// A piece of one ASCII character.

@@ -146,13 +146,23 @@ impl Printer {
             count += 1;
         }
         let first = &first[..count];
-        let find = |wanted: &str| first.iter().rposition(|(name, _)| *name == wanted);
-        let id = find("id").or_else(|| find("rid"));
-        let route = find("from").zip(find("to"));
+        let (mut own, mut label, mut from, mut to) = ((None, None), None, None, None);
+        for (n, &(name, _)) in first.iter().enumerate() {
+            // Of several fields of one name the last one counts.
+            match name {
+                "id" => own.0 = Some(n),
+                "rid" => own.1 = Some(n),
+                "from" => from = Some(n),
+                "to" => to = Some(n),
+                name if name == labelled => label = Some(n),
+                _ => {}
+            }
+        }
+        let (id, route) = (own.0.or(own.1), from.zip(to));
         // Whether each of them is told already, or is told at the end.
         let (mut is_told, mut is_late) = ([false; ORDERED], [false; ORDERED]);
         let ends = route.map(|(from, to)| [from, to]);
-        for n in [find(labelled), id].into_iter().flatten().chain(ends.into_iter().flatten()) {
+        for n in [label, id].into_iter().flatten().chain(ends.into_iter().flatten()) {
             is_told[n] = true;
         }
         if let Some(id) = id {

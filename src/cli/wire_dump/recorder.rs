@@ -2,10 +2,8 @@
 //! who takes his time slows nothing down.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,6 +18,7 @@ use crate::net::service::Shutdown;
 use crate::net::tap::{Seen, What};
 use crate::proto::dump::{Note, Reader, Record};
 use crate::store::files;
+use crate::store::records::RecordFile;
 use crate::text;
 
 /// Bytes that may wait for the reader of stdout; beyond, records are dropped and counted.
@@ -93,10 +92,7 @@ impl Recorder {
 
 /// The file.
 struct Log {
-    file: File,
-    path: PathBuf,
-    /// Where its last whole record ends.
-    length: u64,
+    file: RecordFile,
     /// Records that could not be written since the last one that could.
     lost: u64,
 }
@@ -104,13 +100,12 @@ struct Log {
 impl Log {
     fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |err| Failure::new(Exit::CannotCreate, format_args!("write {}", path.display()), err);
-        let file = File::options().append(true).create(true).mode(0o600).open(path).map_err(failed)?;
+        let file = RecordFile::open(path).map_err(failed)?;
         if files::is_exposed(path) {
             let path = path.display();
             output::warn(NAME, format_args!("others can read the dump {path}; mend it: chmod 600 {path}"));
         }
-        let length = file.metadata().map_err(failed)?.len();
-        Ok(Self { file, path: path.to_owned(), length, lost: 0 })
+        Ok(Self { file, lost: 0 })
     }
 
     fn write(&mut self, line: &str, record: Record) {
@@ -119,35 +114,24 @@ impl Log {
             records => record.note(&Note::Lost { records }),
         };
         let text = format!("{missing}{line}");
-        match self.file.write_all(text.as_bytes()) {
+        match self.file.append(&text) {
             Ok(()) => {
-                self.length += text.len() as u64;
                 if self.lost > 0 {
-                    let (path, lost) = (self.path.display(), self.lost);
+                    let (path, lost) = (self.file.path().display(), self.lost);
                     output::warn(NAME, format_args!("{path} is written again; {lost} records are missing"));
                 }
                 self.lost = 0;
             }
             Err(err) => {
                 if self.lost == 0 {
-                    let path = self.path.display();
+                    let path = self.file.path().display();
                     output::warn(
                         NAME,
                         format_args!("could not write {path}: {err}; all goes on passing, unrecorded"),
                     );
                 }
                 self.lost += 1;
-                self.take_back(text.len() as u64);
             }
-        }
-    }
-
-    /// Takes a record back that was written in part. What others may have added stays.
-    fn take_back(&self, most: u64) {
-        let found = self.file.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len());
-        if found.is_some_and(|found| found > self.length && found - self.length < most) {
-            // If not even that works, the reader of the dump is told of a broken line.
-            let _ = self.file.set_len(self.length);
         }
     }
 }

@@ -76,7 +76,9 @@ impl Flusher {
         // What becomes due again meanwhile has its turn in the next pass.
         let began = clock.wall();
         while let Some(longest) = watch.next() {
-            let claimed = spool.outbox().claim_due(EntryKind::Event, Process::current(), began, 1)?;
+            let (me, now) = (Process::current(), clock.wall());
+            // A wait that began in this pass is told from an impossible one by the time that it is now.
+            let claimed = spool.outbox().claim_due(EntryKind::Event, me, began.min(now), now, 1)?;
             let Some(entry) = claimed.into_iter().next() else { break };
             if let Some(error) = self.attempt(spool, entry, longest, clock, watch, &mut flushed) {
                 return Err(error);

@@ -209,6 +209,30 @@ fn what_is_due_is_tried_once_a_pass() {
 }
 
 #[test]
+fn the_longest_wait_ends_an_entrys_part_in_a_pass_as_any_other_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret").unwrap();
+    let (dest, served) =
+        serve(&["HTTP/1.1 429 Slow\r\nRetry-After: 99999\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]);
+    let clock = SystemClock::new();
+    let mut spool = Spool::open(dir.path()).unwrap();
+    add(&mut spool, "a", &dest, &secret, clock.wall());
+    let mut flusher = Flusher::new(Poster::new(Duration::from_secs(20)));
+    let flushed = flusher.flush_due(&mut spool, &clock, &Most(AtomicUsize::new(9))).unwrap();
+    assert_eq!((flushed.waiting, served.load(Ordering::SeqCst)), (1, 1), "it is not due for an hour");
+    // The same for the end of the backoff, without a word from the other side.
+    add(&mut spool, "b", "http://127.0.0.1:1/ingest/ci", &secret, clock.wall());
+    for _ in 0..9 {
+        let me = Process::current();
+        assert!(spool.outbox().claim("b", me, clock.wall()).unwrap().is_some());
+        assert!(spool.outbox().retry_later("b", me, Duration::ZERO, "no", clock.wall()).unwrap());
+    }
+    let flushed = flusher.flush_due(&mut spool, &clock, &Most(AtomicUsize::new(9))).unwrap();
+    assert_eq!(flushed.waiting, 1);
+}
+
+#[test]
 fn an_event_dies_of_age_by_a_clock_that_can_be_believed() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path()).unwrap();

@@ -312,7 +312,7 @@ impl<'a> Talk<'a> {
         if room == 0 || !is_due || self.stop.is_triggered() {
             return Ok(());
         }
-        for entry in self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, room)? {
+        for entry in self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, wall, room)? {
             let (id, attempts) = (entry.id.clone(), entry.attempts);
             match frame(entry) {
                 Ok(frame) => {

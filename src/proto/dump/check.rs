@@ -373,9 +373,15 @@ impl Checker {
     }
 
     fn delivery(&mut self, connection: &Connection, id: &str, agent: Option<&str>, is_ack: bool) {
-        let Some(agent) = agent else { return self.delivery_of(connection, &["wire", id], id, is_ack) };
-        self.deliveries.settle(&["wire", id]);
-        self.delivery_of(connection, &["wire", id, agent], id, is_ack);
+        let all = ["wire", id];
+        let Some(agent) = agent else { return self.delivery_of(connection, &all, id, is_ack) };
+        let own = ["wire", id, agent];
+        // Acks without an agent may have settled this one too.
+        if is_ack && self.deliveries.is_open(&own) && self.deliveries.is_settled(&all, connection.serial) {
+            self.deliveries.settle(&own, connection.serial, is_ack);
+        }
+        self.deliveries.settle(&all, connection.serial, is_ack);
+        self.delivery_of(connection, &own, id, is_ack);
     }
 
     fn delivery_of(&mut self, connection: &Connection, key: &[&str], id: &str, is_ack: bool) {

@@ -72,13 +72,13 @@ impl<'a> Line<'a> {
         // Only the fields of a record can be at the front of one.
         for found in &marks.outer {
             let value = Some(Raw(found.value.of(text)));
-            match found.name.of(text) {
-                "at" => line.at = value,
-                "proto" => line.proto = value,
-                "dir" => line.dir = value,
-                "conn" => line.conn = value,
-                "frame" => frame = value,
-                "note" => is_note = true,
+            match found.name.bytes_of(text) {
+                b"at" => line.at = value,
+                b"proto" => line.proto = value,
+                b"dir" => line.dir = value,
+                b"conn" => line.conn = value,
+                b"frame" => frame = value,
+                b"note" => is_note = true,
                 _ => {}
             }
         }
@@ -181,8 +181,8 @@ impl<'a> Line<'a> {
     #[inline]
     pub fn field(&self, name: &str) -> Option<Raw<'a>> {
         let found = self.fields.iter().rev().find(|found| {
-            let own = found.name.of(self.text);
-            own == name || self.has_escaped_name && unescaped(own) == name
+            found.name.bytes_of(self.text) == name.as_bytes()
+                || self.has_escaped_name && unescaped(found.name.of(self.text)) == name
         });
         found.map(|found| Raw(found.value.of(self.text)))
     }

@@ -1,9 +1,9 @@
 //! Dumps: conversations kept as lines of JSON, one record a frame.
 //!
 //! A record is `{"at","proto","dir","conn"?,"frame"}`, or `{"at","proto","dir","conn"?,"note",…}` for what happened
-//! on a connection besides its frames. [`record`] writes them. [`cut`] and [`line`] read them, and bare frames too,
-//! a line at a time and without building a value; [`raw`] shows what they hold, [`check`] holds them against their
-//! protocols, and [`tally`] counts them.
+//! on a connection besides its frames. [`record`] writes them. [`cut`] and [`line`](mod@line) read them, and bare
+//! frames too, a line at a time and without building a value; [`raw`] shows what they hold, [`check`] holds them
+//! against their protocols, and [`tally`] counts them.
 
 pub mod check;
 pub mod cut;

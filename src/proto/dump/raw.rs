@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::record::is_secret;
-use super::scan::{Scan, special, unsafe_length};
+use super::scan::{Scan, Specials, unsafe_length};
 use crate::secret::REDACTED;
 use crate::text::REPLACEMENT;
 
@@ -197,8 +197,9 @@ fn string_end<E>(
     mut at: usize,
     mut found: impl FnMut(usize, usize) -> Result<(), E>,
 ) -> Result<usize, E> {
+    let mut specials = Specials::default();
     loop {
-        at = special(bytes, at);
+        at = specials.next(bytes, at);
         match bytes.get(at) {
             Some(b'"') => return Ok(at + 1),
             Some(b'\\') => at += 2,

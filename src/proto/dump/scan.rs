@@ -38,8 +38,15 @@ impl Span {
         Self { start: offset(start), end: offset(end) }
     }
 
+    #[inline]
     pub(super) fn of(self, line: &str) -> &str {
         &line[self.start as usize..self.end as usize]
+    }
+
+    /// The same as bytes, which are compared without a look at where characters begin.
+    #[inline]
+    pub(super) fn bytes_of(self, line: &str) -> &[u8] {
+        &line.as_bytes()[self.start as usize..self.end as usize]
     }
 }
 
@@ -119,13 +126,14 @@ fn note(fields: &mut Vec<Found>, name: Span, value: Span) {
 pub(super) struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
+    specials: Specials,
     is_clean: bool,
     has_escaped_name: bool,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, is_clean: true, has_escaped_name: false }
+        Self { bytes, at: 0, specials: Specials::default(), is_clean: true, has_escaped_name: false }
     }
 
     /// The offset after the value that begins at `at`, in a text that is JSON.
@@ -295,7 +303,7 @@ impl<'a> Scan<'a> {
         self.at += 1;
         let mut is_escaped = false;
         loop {
-            self.at = special(self.bytes, self.at);
+            self.at = self.specials.next(self.bytes, self.at);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -331,38 +339,76 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The offset of the first byte from `at` on that is a quote, a backslash, below the blank, or beyond `~`; the end
-/// of the bytes if there is none.
-#[inline]
-pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    while let Some(eight) = bytes.get(at..at + 8) {
-        let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
-        // The lowest marked byte is exact; borrows can only mark further ones above it.
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        let marks = zero(word ^ (ONES * u64::from(b'"')))
-            | zero(word ^ (ONES * u64::from(b'\\')))
-            | (word.wrapping_sub(ONES * 0x20) & !word)
-            | word
-            | (word & !HIGH).wrapping_add(ONES);
-        let marks = marks & HIGH;
-        if marks != 0 {
-            return at + (marks.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-        // A string that goes on for long is looked at in larger steps.
-        while let Some(block) = bytes.get(at..at + 32) {
-            let is_special =
-                |byte: &u8| (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\') | (*byte >= 0x7f);
-            if block.iter().fold(false, |found, byte| found | is_special(byte)) {
-                break;
+/// Bytes that are looked at in one go.
+const BLOCK: usize = 64;
+
+/// Where the bytes are that a string does not just go on with: quotes, backslashes, those below the blank, and those
+/// beyond `~`. What was found of the last block is kept, because most strings are much shorter than one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Specials {
+    start: usize,
+    /// Where the block ends.
+    end: usize,
+    /// A bit for each byte of it.
+    marks: u64,
+}
+
+impl Specials {
+    /// The offset of the first of them from `at` on; the end of the bytes if there is none. It is always asked for the
+    /// same bytes, and never for an offset before that of the time before.
+    #[inline]
+    pub(super) fn next(&mut self, bytes: &[u8], at: usize) -> usize {
+        if at < self.end {
+            let marks = self.marks >> (at - self.start);
+            if marks != 0 {
+                return at + marks.trailing_zeros() as usize;
             }
-            at += 32;
+        }
+        self.search(bytes, at.max(self.end))
+    }
+
+    /// The same beyond the block that was looked at.
+    #[inline(never)] // so that what is found at once costs nothing of it
+    fn search(&mut self, bytes: &[u8], mut at: usize) -> usize {
+        while at < bytes.len() {
+            self.look(bytes, at);
+            let marks = self.marks >> (at - self.start);
+            if marks != 0 {
+                return at + marks.trailing_zeros() as usize;
+            }
+            at = self.end;
+        }
+        bytes.len()
+    }
+
+    /// Looks at the block that begins at `at`, or at the last one, which may begin before.
+    #[inline]
+    fn look(&mut self, bytes: &[u8], at: usize) {
+        self.start = at.min(bytes.len().saturating_sub(BLOCK));
+        let rest = &bytes[self.start..];
+        if let Some(block) = rest.first_chunk() {
+            self.end = self.start + BLOCK;
+            self.marks = marks(block);
+        } else {
+            let mut block = [b' '; BLOCK];
+            block[..rest.len()].copy_from_slice(rest);
+            self.end = bytes.len();
+            self.marks = marks(&block);
         }
     }
-    let rest = bytes[at..].iter().position(|&byte| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f..));
-    rest.map_or(bytes.len(), |length| at + length)
+}
+
+/// A bit for each byte that [`Specials`] look for, the lowest for the first.
+#[inline]
+fn marks(block: &[u8; BLOCK]) -> u64 {
+    // Without a branch, which lets the compiler compare many bytes at once.
+    let is_special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
+    let found = block.map(|byte| u8::from(is_special(byte)));
+    found.chunks_exact(8).rev().fold(0, |marks, eight| {
+        let eight = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
+        // Moves the lowest bits of the eight bytes together into the highest byte.
+        marks << 8 | eight.wrapping_mul(0x0102_0408_1020_4080) >> 56
+    })
 }
 
 /// The length of the character that `bytes` begin with, if a terminal would act on it: DEL, C1, or one that reorders

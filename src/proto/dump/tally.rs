@@ -1,7 +1,7 @@
 //! What a dump holds in numbers: how many frames of what kind, and how long answers took.
 //!
 //! Memory is bounded whatever the dump holds: [`KINDS`] kinds of frames are told apart, [`WAITING`] questions wait for
-//! their answers at a time, and times are kept in buckets (see [`times`]).
+//! their answers at a time, and times are kept in buckets (see `times`).
 
 mod times;
 mod waiting;

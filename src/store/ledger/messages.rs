@@ -7,7 +7,7 @@
 mod fate;
 
 pub use self::fate::{Fate, Recipient, fate};
-use super::{Row, StoreError, Tx, values};
+use super::{Row, StoreError, Tx, roster, values};
 use crate::clock::{Backoff, Wall};
 use crate::id::IdKind;
 use crate::limits::{DELIVERY_ATTEMPTS, DELIVERY_TTL, QUEUE_MAX};
@@ -31,7 +31,10 @@ pub struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// Stored now, with its delivery.
-    Stored,
+    Stored {
+        /// Places that are left in the agent's queue, if they were counted.
+        free: Option<u64>,
+    },
     /// The id was known: the answer is the one that was given before.
     Before(Option<NakCode>),
     /// Not taken; permanent refusals are remembered.
@@ -95,8 +98,9 @@ pub fn known(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Known>, Store
     })
 }
 
-/// Stores a message and its one delivery, unless its id is known or the agent's queue is full. Everything that
-/// can be refused without the ledger was refused before.
+/// Stores a message and its one delivery, unless its id is known, there is no such agent, or its queue is full.
+/// Everything that can be refused without the ledger was refused before. `has_place` says that the queue is known not
+/// to be full: counting looks at all that waits.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
@@ -105,6 +109,7 @@ pub fn take(
     queue: &Queue,
     from_host: &str,
     frame: &SendFrame,
+    has_place: bool,
     now: Wall,
 ) -> Result<Taken, StoreError> {
     let org_id = &queue.org_id;
@@ -112,11 +117,16 @@ pub fn take(
         let ours = known.host == from_host;
         return Ok(if ours { Taken::Before(known.nak) } else { Taken::Refused(NakCode::ReservedName) });
     }
-    if waiting(tx, queue)? >= QUEUE_MAX {
+    if !roster::is_known(tx, org_id, &queue.host, &queue.agent)? {
+        refuse(tx, org_id, from_host, frame, NakCode::NoRoute, now)?;
+        return Ok(Taken::Refused(NakCode::NoRoute));
+    }
+    let free = if has_place { None } else { Some(QUEUE_MAX.saturating_sub(waiting(tx, queue)?)) };
+    if free == Some(0) {
         return Ok(Taken::Refused(NakCode::RateLimited));
     }
     add(tx, queue, from_host, frame, now)?;
-    Ok(Taken::Stored)
+    Ok(Taken::Stored { free: free.map(|free| free - 1) })
 }
 
 /// Remembers that a message was refused for good, so that the answer stays the same.
@@ -141,7 +151,7 @@ pub fn refuse(
 
 fn add(tx: &Tx<'_>, queue: &Queue, from_host: &str, frame: &SendFrame, now: Wall) -> Result<(), StoreError> {
     let Queue { org_id, host, agent } = queue;
-    tx.execute(
+    let message_seq = tx.insert(
         "INSERT INTO message (org_id, id, host, sender, recipient, body, reply_to, ts, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         values![
@@ -157,10 +167,10 @@ fn add(tx: &Tx<'_>, queue: &Queue, from_host: &str, frame: &SendFrame, now: Wall
         ],
     )?;
     tx.execute(
-        "INSERT INTO message_delivery (org_id, message_id, host, agent, sender, state, held, attempts,
+        "INSERT INTO message_delivery (org_id, message_seq, host, agent, sender, state, held, attempts,
                                        next_attempt_at, expires_at, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, 'queued', 0, 0, ?6, ?7, ?6, ?6)",
-        values![org_id, &frame.id, host, agent, &frame.from, now, now + DELIVERY_TTL],
+        values![org_id, message_seq, host, agent, &frame.from, now, now + DELIVERY_TTL],
     )?;
     Ok(())
 }
@@ -183,8 +193,8 @@ fn waiting(tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
 /// When the ledger cannot be read.
 pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> Result<Vec<Due>, StoreError> {
     tx.all(
-        "SELECT d.seq, d.message_id, d.sender, m.body, m.reply_to, m.ts, d.attempts
-         FROM message_delivery d JOIN message m ON m.org_id = d.org_id AND m.id = d.message_id
+        "SELECT d.seq, m.id, d.sender, m.body, m.reply_to, m.ts, d.attempts
+         FROM message_delivery d JOIN message m ON m.seq = d.message_seq
          WHERE d.org_id = ?1 AND d.host = ?2 AND d.agent = ?3 AND d.state = 'queued' AND d.seq > ?4
            AND d.next_attempt_at <= ?5 AND d.attempts < ?6 AND d.expires_at > ?5
            AND NOT EXISTS (SELECT 1 FROM message_delivery e
@@ -262,13 +272,17 @@ fn answered(
     id: &str,
     agent: Option<&str>,
 ) -> Result<Option<Answered>, StoreError> {
-    tx.one(
-        "SELECT seq, agent, attempts, held FROM message_delivery
-         WHERE org_id = ?1 AND message_id = ?2 AND host = ?3 AND agent = COALESCE(?4, agent)
-           AND state = 'queued' ORDER BY seq LIMIT 1",
-        values![org_id, id, host, agent],
-        |row| Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? }),
-    )
+    let read = |row: &Row<'_>| {
+        Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? })
+    };
+    const OF_HOST: &str = "SELECT d.seq, d.agent, d.attempts, d.held
+         FROM message m JOIN message_delivery d ON d.message_seq = m.seq
+         WHERE m.org_id = ?1 AND m.id = ?2 AND d.host = ?3 AND d.state = 'queued'";
+    match agent {
+        // There is one at most. Even so the engine would sort it, which costs as much as finding it.
+        Some(agent) => tx.one(&format!("{OF_HOST} AND d.agent = ?4"), values![org_id, id, host, agent], read),
+        None => tx.one(&format!("{OF_HOST} ORDER BY d.seq LIMIT 1"), values![org_id, id, host], read),
+    }
 }
 
 struct Answered {
@@ -380,7 +394,7 @@ pub fn expire(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
     let over = tx.all(
         "SELECT org_id, seq, expires_at <= ?1 FROM message_delivery
          WHERE state = 'queued' AND (expires_at <= ?1 OR (attempts >= ?2 AND next_attempt_at <= ?1))
-         ORDER BY seq LIMIT 500",
+         LIMIT 500",
         values![now, DELIVERY_ATTEMPTS],
         |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?, row.get::<bool>(2)?)),
     )?;
@@ -398,7 +412,7 @@ fn die(tx: &Tx<'_>, org_id: &str, seq: i64, reason: &str, now: Wall) -> Result<O
         "UPDATE message_delivery SET state = 'dead', last_error = COALESCE(last_error || '; ', '') || ?3,
                                      updated_at = ?4
          WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'
-         RETURNING message_id, sender, agent, host, last_error",
+         RETURNING (SELECT id FROM message m WHERE m.seq = message_seq), sender, agent, host, last_error",
         values![org_id, seq, reason, now],
         |row| {
             Ok((
@@ -443,8 +457,7 @@ pub fn text(tx: &Tx<'_>, queue: &Queue, id: &str) -> Result<Option<Text>, StoreE
     let read = |row: &Row<'_>| Ok(Text { sender: row.get(0)?, body: row.get(1)?, state: row.get(2)? });
     tx.one(
         "SELECT m.sender, m.body, d.state FROM message m
-         LEFT JOIN message_delivery d ON d.org_id = m.org_id AND d.message_id = m.id
-                                     AND d.host = ?3 AND d.agent = ?4
+         LEFT JOIN message_delivery d ON d.message_seq = m.seq AND d.host = ?3 AND d.agent = ?4
          WHERE m.org_id = ?1 AND m.id = ?2 AND m.nak IS NULL",
         values![&queue.org_id, id, &queue.host, &queue.agent],
         read,

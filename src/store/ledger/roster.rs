@@ -127,4 +127,4 @@ pub fn is_known(tx: &Tx<'_>, org_id: &str, host: &str, agent: &str) -> Result<bo
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

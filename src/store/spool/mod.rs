@@ -145,6 +145,9 @@ impl Spool {
         if found == KNOWN {
             return Ok(());
         }
+        if found == 0 && self.read(is_anothers)? {
+            return Err(StoreError::InTheWay { path: self.path.clone(), what: "another program's database" });
+        }
         {
             // It is made with the spool, because a full disk may have no room for it later.
             open_private(&self.path.with_file_name(FLUSH_LOCK))?;
@@ -192,6 +195,14 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
     // It is a signed number in the file's head; a negative one is nothing that any version wrote.
     let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(u32::try_from(found).unwrap_or(u32::MAX))
+}
+
+/// Whether another program has made tables in a database: our first step makes its tables and its version at once.
+fn is_anothers(db: &Connection) -> rusqlite::Result<bool> {
+    // One look at both, because that step may be under way.
+    let tx = db.unchecked_transaction()?;
+    let has_tables = tx.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))?;
+    Ok(has_tables && version(&tx)? == 0)
 }
 
 /// The name of a file that stands beside another.

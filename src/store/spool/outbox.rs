@@ -102,7 +102,8 @@ impl Outbox<'_> {
         })
     }
 
-    /// Claims at most `most` entries that are due, the longest due first, and of those the first that was added.
+    /// Claims at most `most` entries that were due at `due` and now still are, the longest due first, and of those the
+    /// first that was added. `due` is not after `now`.
     ///
     /// # Errors
     /// Whatever the disk says.
@@ -110,6 +111,7 @@ impl Outbox<'_> {
         &mut self,
         kind: EntryKind,
         by: Process,
+        due: Wall,
         now: Wall,
         most: usize,
     ) -> Result<Vec<Entry>, StoreError> {
@@ -117,15 +119,16 @@ impl Outbox<'_> {
             free_lapsed(tx)?;
             let sql = format!(
                 "SELECT {COLUMNS} FROM outbox WHERE state = 'pending' AND kind = ?1
-                 AND (next_attempt_at <= ?2 OR next_attempt_at > ?2 + longest_wait)
-                 ORDER BY next_attempt_at, seq LIMIT ?3"
+                 AND (next_attempt_at <= ?2 OR next_attempt_at > ?3 + longest_wait)
+                 ORDER BY next_attempt_at, seq LIMIT ?4"
             );
             let mut query = tx.prepare_cached(&sql)?;
             let most = i64::try_from(most).unwrap_or(i64::MAX);
-            let due = query.query_map(params![kind.as_str(), now.0, most], |row| read_entry(row, now))?;
+            let found =
+                query.query_map(params![kind.as_str(), due.0, now.0, most], |row| read_entry(row, now))?;
             // All of them first: what is being read must not change.
-            let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
-            due.into_iter().map(|entry| mark_claimed(tx, entry, by, now)).collect()
+            let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            found.into_iter().map(|entry| mark_claimed(tx, entry, by, now)).collect()
         })
     }
 
@@ -348,14 +351,25 @@ fn insert(
     if let Some(state) = known {
         return Ok(Some(Added::Known(state)));
     }
-    let waiting: i64 = tx
-        .prepare_cached("SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'claimed')")?
-        .query_row([], |row| row.get(0))?;
-    if u64::try_from(waiting).unwrap_or(0) >= limits::SPOOL_MAX {
+    if is_full(tx)? {
         return Ok(None);
     }
     store(tx, &entry.to_entry(now), by)?;
     Ok(Some(Added::New))
+}
+
+/// Whether as many entries wait as may.
+fn is_full(tx: &Transaction<'_>) -> rusqlite::Result<bool> {
+    let holds = |sql| {
+        let most = i64::try_from(limits::SPOOL_MAX).unwrap_or(i64::MAX);
+        tx.prepare_cached(sql)?.query_row([most], |row| row.get::<_, bool>(0))
+    };
+    // Counting reads an index of all entries, and everybody waits meanwhile. How far the last entry is from the first
+    // one is known at once, and there cannot be more.
+    let may_be =
+        "SELECT IFNULL((SELECT MAX(seq) FROM outbox) - (SELECT MIN(seq) FROM outbox) + 1 >= ?1, FALSE)";
+    let is = "SELECT COUNT(*) >= ?1 FROM outbox WHERE state IN ('pending', 'claimed')";
+    Ok(holds(may_be)? && holds(is)?)
 }
 
 /// Writes a row of its own for this entry, which is not there yet.

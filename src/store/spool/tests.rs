@@ -54,6 +54,13 @@ fn what_is_no_database_of_ours_is_named() {
     fs::write(&path, "certainly not a database, and long enough to hold a header of one".repeat(99)).unwrap();
     assert!(matches!(Spool::open(dir.path()), Err(StoreError::Damaged { .. })));
     fs::remove_file(&path).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE songs (title)").unwrap();
+    assert!(matches!(Spool::open(dir.path()), Err(StoreError::InTheWay { .. })));
+    let tables: i64 = other.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
+    assert_eq!(tables, 1, "nothing of it is touched");
+    drop(other);
+    fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert!(matches!(Spool::open(dir.path()), Err(StoreError::InTheWay { .. })));
     let file = dir.path().join("file");

@@ -21,8 +21,10 @@ CREATE TABLE agent (
     PRIMARY KEY (org_id, host, name)
 );
 
--- A message, or the permanent refusal of one (nak is its code; the body is not kept then).
+-- A message, or the permanent refusal of one (nak is its code; the body is not kept then). Rows refer to it by seq, which
+-- grows: of the indexes over its random id one is enough, each spreads a commit over many pages.
 CREATE TABLE message (
+    seq INTEGER NOT NULL PRIMARY KEY,
     org_id TEXT NOT NULL REFERENCES organisation (id),
     id TEXT NOT NULL,
     host TEXT NOT NULL,
@@ -33,7 +35,7 @@ CREATE TABLE message (
     ts TEXT NOT NULL,
     nak TEXT,
     created_at BIGINT NOT NULL,
-    PRIMARY KEY (org_id, id)
+    UNIQUE (org_id, id)
 );
 
 -- queued -> injected | dead. held = 1 from the first refusal (or lost answer) until it is settled: as long as it
@@ -41,7 +43,7 @@ CREATE TABLE message (
 CREATE TABLE message_delivery (
     seq INTEGER NOT NULL PRIMARY KEY,
     org_id TEXT NOT NULL,
-    message_id TEXT NOT NULL,
+    message_seq BIGINT NOT NULL REFERENCES message (seq),
     host TEXT NOT NULL,
     agent TEXT NOT NULL,
     sender TEXT NOT NULL,
@@ -53,14 +55,12 @@ CREATE TABLE message_delivery (
     last_error TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
-    UNIQUE (org_id, message_id, host, agent),
-    FOREIGN KEY (org_id, message_id) REFERENCES message (org_id, id)
+    UNIQUE (message_seq, host, agent)
 );
 
 CREATE INDEX message_delivery_queue ON message_delivery (org_id, host, agent, seq) WHERE state = 'queued';
 CREATE INDEX message_delivery_held ON message_delivery (org_id, host, agent, sender, seq)
     WHERE state = 'queued' AND held = 1;
-CREATE INDEX message_delivery_expiry ON message_delivery (expires_at) WHERE state = 'queued';
 
 -- An event as it was accepted, with the delivery that its sender was told. secret_no is the secret that verified it;
 -- digest tells a replay from another event under the same key. The source may be deleted later; its events stay. Rows

@@ -3,6 +3,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::proto::wire::{SendFrame, WorkerConfig};
 use crate::proto::{Input, Output};
+use crate::store::ledger::roster::tests::{agent, enrol};
 use crate::store::ledger::{Db, directory};
 use crate::store::seal::MasterKey;
 use crate::worker::Limits;
@@ -20,7 +21,12 @@ fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&dir.path().join("w.db")).unwrap();
     let key = MasterKey::from_file_or_new(&dir.path().join("key")).unwrap();
-    let org_id = db.read(|tx| directory::org(tx, "default")).unwrap().unwrap().id;
+    let enrolled = db.write(|tx| {
+        let org_id = directory::org(tx, "default")?.unwrap().id;
+        enrol(tx, &org_id, "beta", &[agent("bob", "idle")], Wall(0))?;
+        Ok(org_id)
+    });
+    let org_id = enrolled.unwrap();
     let app = Arc::new(Shared::new(db, key, Limits::default(), watch::channel(false).1));
     let owner = Owner {
         org_id,
@@ -50,8 +56,8 @@ impl World {
             ts: "2026-01-01T00:00:00.000Z".into(),
         };
         let (queue, now) = (self.dispatch.owner.queue("bob"), self.app.wall());
-        self.app.db.write(move |tx| messages::take(tx, &queue, "alpha", &frame, now)).unwrap();
-        self.dispatch.grown("bob".into());
+        self.app.db.write(move |tx| messages::take(tx, &queue, "alpha", &frame, false, now)).unwrap();
+        self.dispatch.grown("bob".into(), Grown::Messages);
     }
 
     /// The numbers of the messages that go out now.

@@ -122,17 +122,20 @@ fn sections(page: &Page) -> Roff {
     for exit in page.exits {
         pair(&mut roff, &(*exit as u8).to_string(), exit.meaning());
     }
-    for (heading, pairs) in [("ENVIRONMENT", page.environment), ("FILES", page.files)] {
-        if !pairs.is_empty() {
-            roff.control("SH", [heading]);
+    let sections = [
+        ("ENVIRONMENT", page.environment, "No variable is read."),
+        ("FILES", page.files, "None but those that are named on the command line."),
+    ];
+    for (heading, pairs, none) in sections {
+        roff.control("SH", [heading]);
+        if pairs.is_empty() {
+            roff.text([roman(none)]);
         }
         for (name, text) in pairs {
             pair(&mut roff, name, text);
         }
     }
-    if !page.examples.is_empty() {
-        roff.control("SH", ["EXAMPLES"]);
-    }
+    roff.control("SH", ["EXAMPLES"]);
     for (what, command) in page.examples {
         roff.text([roman(*what)]);
         roff.control("PP", []);

@@ -90,7 +90,7 @@ fn a_sender_that_is_killed_leaves_its_event_to_others() {
     assert!(!read_request(&mut stream).is_empty(), "it is in the middle of its attempt");
     let now = SystemClock::new().wall();
     let mut spool = Spool::open(&home.data()).unwrap();
-    let mut due = || spool.outbox().claim_due(EntryKind::Event, Process::current(), now, 9).unwrap();
+    let mut due = || spool.outbox().claim_due(EntryKind::Event, Process::current(), now, now, 9).unwrap();
     assert!(due().is_empty(), "nobody else takes it meanwhile");
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();

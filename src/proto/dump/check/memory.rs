@@ -82,10 +82,25 @@ impl Memory {
     }
 
     /// Takes one question away without judging the answer.
-    pub(super) fn settle(&mut self, key: &[&str]) {
+    pub(super) fn settle(&mut self, key: &[&str], connection: u32, for_good: bool) {
         if let Some(question) = self.questions.get_mut(&hash(key)) {
             question.open = question.open.saturating_sub(1);
+            if for_good {
+                question.settled_on = Some(connection);
+            }
         }
+    }
+
+    /// Whether a question waits for an answer.
+    pub(super) fn is_open(&self, key: &[&str]) -> bool {
+        self.questions.get(&hash(key)).is_some_and(|question| question.open > 0)
+    }
+
+    /// Whether every question of this key was answered, the last time for good and on this connection.
+    pub(super) fn is_settled(&self, key: &[&str], connection: u32) -> bool {
+        self.questions
+            .get(&hash(key))
+            .is_some_and(|question| question.open == 0 && question.settled_on == Some(connection))
     }
 
     fn unasked(&mut self) -> Answer {

@@ -94,6 +94,16 @@ fn each_frame_has_its_place_among_the_others() {
     assert_eq!(after_hello(&[back(DELIVER), forth(ACK), forth(ACK)]), [(2, "duplicate_ack")]);
     assert_eq!(after_hello(&[back(DELIVER), forth(NAK), forth(ACK)]), [], "a late ack still settles");
     assert_eq!(after_hello(&[back(DELIVER), forth(OLD_ACK), forth(OLD_ACK)]), [(2, "duplicate_ack")]);
+    assert_eq!(after_hello(&[back(DELIVER), forth(ACK), forth(OLD_ACK)]), [(2, "duplicate_ack")]);
+    assert_eq!(after_hello(&[back(DELIVER), forth(OLD_ACK), forth(ACK)]), [(2, "duplicate_ack")]);
+    assert_eq!(
+        after_hello(&[back(DELIVER), forth(NAK), forth(OLD_ACK), forth(OLD_ACK)]),
+        [(3, "duplicate_ack")]
+    );
+    let other = back(&DELIVER.replace("\"a\"", "\"b\""));
+    assert_eq!(after_hello(&[back(DELIVER), other.clone(), forth(OLD_ACK), forth(ACK)]), []);
+    assert_eq!(after_hello(&[back(DELIVER), other, forth(ACK), forth(OLD_ACK)]), []);
+    assert_eq!(after_hello(&[back(DELIVER), forth(OLD_ACK), back(DELIVER), forth(ACK)]), []);
     assert_eq!(after_hello(&[back(DELIVER), back(DELIVER), forth(ACK), forth(ACK)]), []);
     assert_eq!(after_hello(&[back(r#"{"t":"send_ack","id":"tx_9"}"#)]), [(0, "answer_without_send")]);
     let sent =

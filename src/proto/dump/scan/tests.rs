@@ -133,13 +133,18 @@ proptest! {
 
     #[test]
     fn the_next_special_byte_is_found_wherever_it_stands(
-        bytes in prop::collection::vec(prop_oneof![8 => 0x20u8..0x7f, 1 => any::<u8>()], 0..120),
-        from in 0usize..20,
+        bytes in prop::collection::vec(prop_oneof![30 => 0x20u8..0x7f, 1 => any::<u8>()], 0..300),
+        steps in prop::collection::vec(0usize..20, 1..40),
     ) {
-        let from = from.min(bytes.len());
+        let (mut specials, mut from) = (Specials::default(), 0);
         let is_special = |byte: &u8| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f..);
-        let expected = bytes[from..].iter().position(is_special).map_or(bytes.len(), |at| from + at);
-        prop_assert_eq!(special(&bytes, from), expected);
+        for step in steps {
+            from = (from + step).min(bytes.len());
+            let expected = bytes[from..].iter().position(is_special).map_or(bytes.len(), |at| from + at);
+            let found = specials.next(&bytes, from);
+            prop_assert_eq!(found, expected);
+            from = found;
+        }
     }
 
     #[test]

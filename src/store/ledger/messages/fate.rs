@@ -44,18 +44,18 @@ impl Fate {
 /// When the ledger cannot be read.
 pub fn fate(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Fate>, StoreError> {
     let found = tx.one(
-        "SELECT sender, nak FROM message WHERE org_id = ?1 AND id = ?2",
+        "SELECT sender, nak, seq FROM message WHERE org_id = ?1 AND id = ?2",
         values![org_id, id],
         |row| {
             let nak: Option<String> = row.get(1)?;
-            Ok((row.get::<String>(0)?, nak.as_deref().and_then(NakCode::of)))
+            Ok((row.get::<String>(0)?, nak.as_deref().and_then(NakCode::of), row.get::<i64>(2)?))
         },
     )?;
-    let Some((sender, nak)) = found else { return Ok(None) };
+    let Some((sender, nak, seq)) = found else { return Ok(None) };
     let recipients = tx.all(
         "SELECT agent, host, state, last_error FROM message_delivery
-         WHERE org_id = ?1 AND message_id = ?2 ORDER BY host, agent",
-        values![org_id, id],
+         WHERE org_id = ?1 AND message_seq = ?2 ORDER BY host, agent",
+        values![org_id, seq],
         |row| {
             Ok(Recipient {
                 agent: format!("{}@{}", row.get::<String>(0)?, row.get::<String>(1)?),

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::proto::wire::{AgentInfo, NamedBy};
-use crate::store::ledger::{Db, directory, roster};
+use crate::store::ledger::roster::tests::{agent, enrol};
+use crate::store::ledger::{Db, directory};
 
 const START: Wall = Wall(1_700_000_000_000);
 
@@ -15,7 +15,12 @@ struct World {
 fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&dir.path().join("w.db")).unwrap();
-    let org_id = db.read(|tx| directory::org(tx, "default")).unwrap().unwrap().id;
+    let enrolled = db.write(|tx| {
+        let org_id = directory::org(tx, "default")?.unwrap().id;
+        enrol(tx, &org_id, "beta", &[agent("bob", "idle")], START)?;
+        Ok(org_id)
+    });
+    let org_id = enrolled.unwrap();
     World { _dir: dir, db, org_id }
 }
 
@@ -34,7 +39,7 @@ impl World {
             ts: now.to_string(),
         };
         let (queue, host) = (self.queue("bob", "beta"), from.split_once('@').unwrap().1.to_owned());
-        self.db.write(move |tx| take(tx, &queue, &host, &frame, now)).unwrap()
+        self.db.write(move |tx| take(tx, &queue, &host, &frame, false, now)).unwrap()
     }
 
     /// The numbers of the messages that may go to bob.
@@ -69,7 +74,7 @@ fn seconds(n: u64) -> Duration {
 #[test]
 fn an_id_is_taken_once_and_belongs_to_its_host() {
     let world = world();
-    assert_eq!(world.take(1, "amy@alpha", START), Taken::Stored);
+    assert_eq!(world.take(1, "amy@alpha", START), Taken::Stored { free: Some(999) });
     assert_eq!(world.take(1, "amy@alpha", START), Taken::Before(None));
     assert_eq!(world.take(1, "zoe@omega", START), Taken::Refused(NakCode::ReservedName));
     assert_eq!(world.due(0, START), [1]);
@@ -79,11 +84,16 @@ fn an_id_is_taken_once_and_belongs_to_its_host() {
 fn a_full_queue_takes_nothing_more() {
     let world = world();
     for n in 0..u32::try_from(QUEUE_MAX).unwrap() {
-        assert_eq!(world.take(n, "amy@alpha", START), Taken::Stored);
+        let free = Some(QUEUE_MAX - 1 - u64::from(n));
+        assert_eq!(world.take(n, "amy@alpha", START), Taken::Stored { free });
     }
     assert_eq!(world.take(9_999, "amy@alpha", START), Taken::Refused(NakCode::RateLimited));
     world.inject(0, None, START);
-    assert_eq!(world.take(9_999, "amy@alpha", START), Taken::Stored, "the refusal is not remembered");
+    assert_eq!(
+        world.take(9_999, "amy@alpha", START),
+        Taken::Stored { free: Some(0) },
+        "the refusal is not remembered"
+    );
 }
 
 #[test]
@@ -188,16 +198,7 @@ fn another_organisation_sees_nothing() {
         .db
         .write(|tx| {
             let other = directory::create_org(tx, &"other".parse().unwrap(), "Other")?;
-            let bob = AgentInfo {
-                name: "bob".into(),
-                kind: "program".into(),
-                pane_id: String::new(),
-                status: String::new(),
-                cwd: String::new(),
-                title: String::new(),
-                named_by: NamedBy::User,
-            };
-            roster::replace(tx, &other.id, "beta", &[bob], START)?;
+            enrol(tx, &other.id, "beta", &[agent("bob", "idle")], START)?;
             Ok(other.id)
         })
         .unwrap();

@@ -75,14 +75,14 @@ fn the_longest_due_comes_first_and_of_those_the_first_added() {
         outbox.add(&event(id, b""), at(0)).unwrap();
     }
     outbox.add(&NewEntry { kind: EntryKind::Message, ..event("m", b"") }, at(0)).unwrap();
-    let claimed = outbox.claim_due(EntryKind::Event, me, at(0), 2).unwrap();
+    let claimed = outbox.claim_due(EntryKind::Event, me, at(0), at(0), 2).unwrap();
     assert_eq!(ids(&claimed), ["b", "a"]);
     assert!(outbox.retry_later("b", me, Duration::from_secs(20), "no answer", at(0)).unwrap());
     assert!(outbox.retry_later("a", me, Duration::from_secs(10), "no answer", at(0)).unwrap());
     assert!(!outbox.retry_later("a", me, Duration::from_secs(10), "again", at(0)).unwrap());
-    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(9), 9).unwrap()), ["c"]);
+    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(9), at(9), 9).unwrap()), ["c"]);
     assert_eq!(outbox.next_due(EntryKind::Event, at(9)).unwrap(), Some(at(10)));
-    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(20), 9).unwrap()), ["a", "b"]);
+    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(20), at(20), 9).unwrap()), ["a", "b"]);
     assert_eq!(outbox.next_due(EntryKind::Event, at(20)).unwrap(), None);
     assert_eq!(outbox.next_due(EntryKind::Message, at(20)).unwrap(), Some(at(0)));
 }
@@ -144,10 +144,13 @@ fn a_time_from_a_wrong_clock_holds_nothing_up() {
     outbox.retry_later("evt_1", me, Duration::from_secs(5), "no answer", at(7200)).unwrap();
     assert_eq!(outbox.next_due(EntryKind::Event, at(0)).unwrap(), Some(at(0)));
     assert_eq!(outbox.get("evt_1", at(0)).unwrap().unwrap().next_attempt_at, at(0));
-    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(0), 9).unwrap()), ["evt_1"]);
+    assert_eq!(ids(&outbox.claim_due(EntryKind::Event, me, at(0), at(0), 9).unwrap()), ["evt_1"]);
     outbox.retry_later("evt_1", me, Duration::from_secs(3600), "asked to wait", at(0)).unwrap();
     assert_eq!(outbox.get("evt_1", at(1)).unwrap().unwrap().created_at, at(0));
-    assert!(outbox.claim_due(EntryKind::Event, me, at(1), 9).unwrap().is_empty(), "a long wait may be right");
+    assert!(
+        outbox.claim_due(EntryKind::Event, me, at(1), at(1), 9).unwrap().is_empty(),
+        "a long wait may be right"
+    );
 }
 
 #[test]
@@ -214,8 +217,10 @@ fn killed_processes_lose_nothing_that_they_were_promised() {
     let check: String =
         spool.read(|db| db.query_row("PRAGMA integrity_check", [], |row| row.get(0))).unwrap();
     assert_eq!(check, "ok");
-    let free =
-        spool.outbox().claim_due(EntryKind::Event, Process::current(), at(1_000_000), 1_000_000).unwrap();
+    let free = spool
+        .outbox()
+        .claim_due(EntryKind::Event, Process::current(), at(1_000_000), at(1_000_000), 1_000_000)
+        .unwrap();
     let free: std::collections::HashSet<&str> = free.iter().map(|entry| entry.id.as_str()).collect();
     for id in &promised {
         assert!(free.contains(id.as_str()), "{id} was promised and is not free");
@@ -266,7 +271,7 @@ fn step(outbox: &mut Outbox<'_>, model: &mut Model, step: &Step, now: Wall) {
             model.entry(*id).and_modify(|it| it.0 = if claimed { State::Claimed } else { it.0 });
         }
         Step::ClaimDue => {
-            for entry in outbox.claim_due(EntryKind::Event, me, now, 2).unwrap() {
+            for entry in outbox.claim_due(EntryKind::Event, me, now, now, 2).unwrap() {
                 let it = model.get_mut(&entry.id.as_bytes()[4].wrapping_sub(b'0')).unwrap();
                 assert_eq!((it.0, it.1), (State::Pending, entry.attempts));
                 it.0 = State::Claimed;
