@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::ledger::Refusal;
+use crate::store::spool::SPOOL_DB;
 use crate::text;
 
 /// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
@@ -134,6 +135,12 @@ impl Failure {
             StoreError::Sealed => {
                 (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
             }
+            StoreError::Damaged { path, .. } if path.file_name().is_some_and(|name| name == SPOOL_DB) => (
+                Exit::Io,
+                Some(
+                    "rescue what it holds: transit-spool export > spool.ndjson; then move it away, and import that",
+                ),
+            ),
             StoreError::Damaged { .. } => (
                 Exit::Io,
                 Some("move the file away, or put back a copy; what it holds may be rescued from it"),

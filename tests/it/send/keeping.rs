@@ -157,3 +157,18 @@ fn a_full_spool_is_told_to_the_sender_of_a_message_too() {
     assert_eq!((code(&output), text(&output.stdout)), (75, ""), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("spool_full"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_spool_that_takes_no_more_names_the_way_out() {
+    let home = home();
+    let kept = || send(&home, "http://127.0.0.1:1/ingest/ci", &["--spool-only"]);
+    assert_eq!(code(&kept()), 0);
+    fill(&home);
+    let full = kept();
+    assert_eq!((code(&full), text(&full.stdout)), (75, ""));
+    assert!(text(&full.stderr).contains("transit-spool flush"), "{}", text(&full.stderr));
+    home.file("data/spool.db", "no database at all");
+    let damaged = kept();
+    assert_eq!((code(&damaged), text(&damaged.stdout)), (74, ""));
+    assert!(text(&damaged.stderr).contains("transit-spool export"), "{}", text(&damaged.stderr));
+}
