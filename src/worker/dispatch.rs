@@ -3,7 +3,7 @@
 //! The ledger has the truth; this only knows what this socket has been sent and not answered, so that the row that
 //! records an attempt need not be waited for. It dies with the socket.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use crate::store::ledger::messages::{self, Due};
 /// The connector's name in channel envelopes of sources.
 pub(super) const INGEST: &str = "ingest";
 
+/// More than the ledger takes to hear that something was acknowledged.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// How much of a queue is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
@@ -35,11 +38,37 @@ struct AgentQueue {
     deliveries: Side,
     /// What was sent and not answered, and when it is sent again.
     flights: HashMap<String, Flight>,
+    settled: Settled,
     /// There was more than could be sent.
     behind: bool,
     /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
     /// message must not pass it.
     refusals: u32,
+}
+
+/// What was acknowledged a moment ago. The ledger hears of it a little later, and until then would have it sent again.
+#[derive(Default)]
+struct Settled {
+    ids: HashSet<String>,
+    order: VecDeque<(Mono, String)>,
+}
+
+impl Settled {
+    fn add(&mut self, id: &str, now: Mono) {
+        self.forget(now);
+        if self.ids.insert(id.to_owned()) {
+            self.order.push_back((now, id.to_owned()));
+        }
+    }
+
+    /// Forgets what the ledger has heard of by now.
+    fn forget(&mut self, now: Mono) {
+        while self.order.front().is_some_and(|(at, _)| now.since(*at) >= SETTLING) {
+            if let Some((_, id)) = self.order.pop_front() {
+                self.ids.remove(&id);
+            }
+        }
+    }
 }
 
 /// One kind of what waits for an agent.
@@ -100,7 +129,7 @@ pub(super) struct Dispatch {
 enum Step {
     /// With the `redelivery` that it carries.
     Sent(u32),
-    /// It was sent before, and is not due again.
+    /// It was sent before and is not due again, or was acknowledged just now.
     UnderWay,
     /// As many as may be are under way.
     Full,
@@ -167,7 +196,7 @@ impl Dispatch {
 
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
     /// it is about.
-    pub(super) fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
+    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
@@ -181,6 +210,15 @@ impl Dispatch {
             self.look_at(agent.clone());
         }
         Some(agent)
+    }
+
+    /// The daemon has it in the agent's session.
+    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) {
+        let now = self.app.mono();
+        let agent = self.answered(id, agent);
+        if let Some(queue) = agent.and_then(|agent| self.queues.get_mut(&agent)) {
+            queue.settled.add(id, now);
+        }
     }
 
     /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
@@ -243,6 +281,7 @@ impl Dispatch {
     fn send_to(&mut self, agent: &str, end: &mut WorkerEnd, sent: &mut Vec<Sent>) -> Result<(), StoreError> {
         let (mono, wall) = (self.app.mono(), self.app.wall());
         let queue = self.queues.get_mut(agent).expect("only queues that are there are looked at");
+        queue.settled.forget(mono);
         let (messages_after, deliveries_after) = (queue.messages.begin(), queue.deliveries.begin());
         let mut room = QUEUE_BATCH.saturating_sub(queue.flights.len());
         if room == 0 {
@@ -260,7 +299,7 @@ impl Dispatch {
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
             let before = queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery));
-            if before.is_some_and(|(again_at, _)| mono < again_at) {
+            if before.is_some_and(|(again_at, _)| mono < again_at) || queue.settled.ids.contains(id) {
                 return Step::UnderWay;
             }
             if room == 0 {

@@ -335,7 +335,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
-        self.dispatch.answered(&id, agent.as_deref());
+        self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
         self.change_lazily(

@@ -106,3 +106,21 @@ fn a_refusal_that_does_not_reach_the_ledger_holds_nobody_up_for_ever() {
     assert_eq!(world.sent(), [2]);
     assert_eq!(world.dispatch.refused("tx_000000000009", Some("eve")), None, "nobody's");
 }
+
+#[test]
+fn what_was_acknowledged_does_not_go_out_again_before_the_ledger_knows() {
+    let mut world = world();
+    world.take(1);
+    world.take(2);
+    assert_eq!(world.sent(), [1, 2]);
+    world.dispatch.acknowledged("tx_000000000001", Some("bob"));
+    world.dispatch.acknowledged("tx_000000000002", None);
+    world.dispatch.moved("bob".into());
+    assert!(world.sent().is_empty());
+
+    let later = Mono::default() + SETTLING;
+    let mut settled = Settled::default();
+    settled.add("dlv_000000000001", Mono::default());
+    settled.forget(later);
+    assert!(settled.ids.is_empty() && settled.order.is_empty(), "and it is due when its time comes");
+}
