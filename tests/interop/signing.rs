@@ -106,7 +106,7 @@ fn the_curl_command_posts_the_file_whatever_it_is_called() {
     let names: [&[u8]; 9] = [
         b"plain.json",
         b"-o",
-        b"@x;type=text/html",
+        b"@x;type=text",
         b"it's \"$HOME\" `id` !! {a,b} [1-9]",
         b"new\nline\n",
         "\u{202e}\u{9b}😀".as_bytes(),
