@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 
 use super::record::Sink;
 use crate::cli::output::{Exit, Failure};
@@ -11,10 +10,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::proto::ingest::{self, Signer};
 
 const PIECE: usize = 64 * 1024;
-/// Pieces that are read ahead.
-const AHEAD: usize = 8;
-/// What is read and taken by one thread: starting another costs more than a small payload.
-const ALONE: u64 = 1 << 20;
 
 /// The files to read, `-` for stdin when none is named.
 pub(super) fn files(named: &[PathBuf]) -> impl Iterator<Item = &Path> {
@@ -47,52 +42,19 @@ pub(super) fn unread(file: &Path, err: io::Error) -> Failure {
     Failure::new(exit, format_args!("read {}", name(file)), err)
 }
 
-/// Reads all of `from`, handing each piece on. From the first mebibyte on, reading goes ahead while a thread takes the
-/// pieces, so that a large payload passes as fast as it can be hashed.
-pub(super) fn pieces(
-    file: &Path,
-    mut from: impl Read,
-    mut take: impl FnMut(&[u8]) + Send,
-) -> Result<u64, Failure> {
+/// Reads all of `from`, handing each piece on.
+pub(super) fn pieces(file: &Path, mut from: impl Read, mut take: impl FnMut(&[u8])) -> Result<u64, Failure> {
     let mut piece = vec![0; PIECE];
     let mut total = 0;
-    while total < ALONE {
-        let length = read(file, &mut from, &mut piece)?;
-        if length == 0 {
-            return Ok(total);
-        }
-        take(&piece[..length]);
-        total += length as u64;
-    }
-    std::thread::scope(|scope| {
-        let (full, to_take) = mpsc::sync_channel::<(Vec<u8>, usize)>(AHEAD);
-        let (give_back, taken) = mpsc::channel();
-        for _ in 0..AHEAD {
-            give_back.send(vec![0; PIECE]).expect("its receiver is here");
-        }
-        scope.spawn(move || {
-            for (piece, length) in to_take {
-                take(&piece[..length]);
-                // Nobody wants it back once all is read.
-                let _ = give_back.send(piece);
-            }
-        });
-        for mut piece in taken {
-            let length = read(file, &mut from, &mut piece)?;
-            if length == 0 || full.send((piece, length)).is_err() {
-                break;
-            }
-            total += length as u64;
-        }
-        Ok(total)
-    })
-}
-
-fn read(file: &Path, from: &mut impl Read, piece: &mut [u8]) -> Result<usize, Failure> {
     loop {
-        match from.read(piece) {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(total),
+            Ok(length) => {
+                take(&piece[..length]);
+                total += length as u64;
+            }
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            read => return read.map_err(|err| unread(file, err)),
+            Err(err) => return Err(unread(file, err)),
         }
     }
 }
@@ -183,44 +145,4 @@ fn fill<'a>(file: &Path, from: &'a mut impl BufRead) -> Result<&'a [u8], Failure
         }
     }
     from.fill_buf().map_err(|err| unread(file, err))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Gives a few bytes at a time, as a pipe does, and fails at the end when it is to.
-    struct Pipe {
-        left: usize,
-        fails: bool,
-    }
-
-    impl Read for Pipe {
-        fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
-            if self.left == 0 && self.fails {
-                return Err(io::Error::other("torn"));
-            }
-            let length = piece.len().min(9_973).min(self.left);
-            for (at, byte) in piece[..length].iter_mut().enumerate() {
-                *byte = ((self.left - at) % 251) as u8;
-            }
-            self.left -= length;
-            Ok(length)
-        }
-    }
-
-    #[test]
-    fn pieces_come_whole_and_in_order_whoever_takes_them() {
-        let small = usize::try_from(ALONE).unwrap();
-        for left in [0, 1, small - 1, small, small + 9_973, 3 * small + 17] {
-            let mut taken = Vec::new();
-            let total = pieces(Path::new("f"), Pipe { left, fails: false }, |piece| {
-                taken.extend_from_slice(piece);
-            });
-            assert_eq!(total.unwrap(), left as u64);
-            let expected: Vec<u8> = (1..=left).rev().map(|n| (n % 251) as u8).collect();
-            assert!(taken == expected, "{left} bytes");
-            assert!(pieces(Path::new("f"), Pipe { left, fails: true }, |_| ()).is_err());
-        }
-    }
 }
