@@ -153,5 +153,6 @@ fn a_daemon_reaches_a_worker_behind_tls_through_the_proxy() {
     let asked = Command::new("curl").args(["-s", "-m", "20", &format!("http://{at}/")]).status();
     assert!(!asked.expect("curl is installed").success());
     let said = dump.error();
-    assert!(said.contains("connection 1: the way to the server broke: "), "{said}");
+    // Which of the two ways hears of it first is chance.
+    assert!(said.contains("connection 1: the way to the ") && said.contains(" broke: "), "{said}");
 }
