@@ -8,6 +8,7 @@
 
 mod app;
 mod callback;
+mod clocks;
 mod connection;
 mod dispatch;
 mod enroll;
@@ -18,6 +19,9 @@ mod places;
 mod receiver;
 mod route;
 mod rpc;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod socket;
 mod sources;
 mod sweep;
 

@@ -46,6 +46,7 @@ pub(super) struct Checkpointer {
 }
 
 /// Where the writer says how long the log is.
+#[cfg_attr(feature = "simulation", derive(Default))]
 pub(super) struct Watch(Arc<Shared>);
 
 impl Checkpointer {

@@ -22,6 +22,8 @@ pub mod replies;
 pub mod roster;
 mod serve_lock;
 pub mod sources;
+#[cfg(feature = "simulation")]
+pub mod stepped;
 mod value;
 mod writer;
 
@@ -58,6 +60,9 @@ struct Inner {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     readers: Mutex<Vec<Connection>>,
+    /// The writer, when nothing but a simulation runs it. It outlives the readers, whose closing then is cheap.
+    #[cfg(feature = "simulation")]
+    stepped: Option<stepped::Steps>,
     turnstile: Arc<Turnstile>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
@@ -114,6 +119,8 @@ impl Db {
             queue,
             counters,
             readers: Mutex::default(),
+            #[cfg(feature = "simulation")]
+            stepped: None,
             turnstile,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
@@ -167,6 +174,8 @@ impl Db {
             // The caller waits below; if its thread is gone, nobody is left to tell.
             let _ = tell.send(outcome);
         });
+        #[cfg(feature = "simulation")]
+        self.step_until_idle();
         told.recv().unwrap_or(Err(StoreError::Closed))
     }
 

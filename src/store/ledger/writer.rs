@@ -85,6 +85,21 @@ impl Queue {
         !jobs.is_empty()
     }
 
+    /// Moves all that waits into `jobs`, if anything does.
+    #[cfg(feature = "simulation")]
+    pub(super) fn take_now(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let mut waiting = self.lock();
+        waiting.is_urgent = false;
+        jobs.append(&mut waiting.jobs);
+    }
+
+    /// How many changes wait, and whether somebody waits for one of them.
+    #[cfg(feature = "simulation")]
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        let waiting = self.lock();
+        (waiting.jobs.len(), waiting.is_urgent)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,15 +207,21 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let (ran, made) = self.make(jobs);
+        let outcome = made.and_then(|()| self.commit(ran));
+        self.answer(jobs, ran, &outcome);
+    }
+
+    /// Begins a transaction over the first of `jobs`. Answers how many ran in it.
+    pub(super) fn make(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
         let size = jobs.len().min(self.group);
-        let (ran, outcome) = match self.begin() {
-            Ok(()) => {
-                let ran = self.run_all(&mut jobs[..size]);
-                ran.map_or_else(|err| (size, Err(err)), |ran| (ran, self.commit(ran)))
-            }
-            Err(err) => (size, Err(err)),
-        };
-        if let Err(err) = &outcome {
+        let ran = self.begin().and_then(|()| self.run_all(&mut jobs[..size]));
+        ran.map_or_else(|err| (size, Err(err)), |ran| (ran, Ok(())))
+    }
+
+    /// Takes the first `ran` of `jobs` out and tells each what came of their commit.
+    pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: &rusqlite::Result<()>) {
+        if let Err(err) = outcome {
             tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
@@ -271,7 +292,7 @@ impl Writer {
     }
 
     /// Undoes the transaction, unless the engine has given it up already.
-    fn roll_back(&self) {
+    pub(super) fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(err) = self.statement("ROLLBACK")
         {
@@ -279,7 +300,7 @@ impl Writer {
         }
     }
 
-    fn commit(&self, changes: usize) -> rusqlite::Result<()> {
+    pub(super) fn commit(&self, changes: usize) -> rusqlite::Result<()> {
         if self.connection.is_autocommit() {
             return Err(failure("the engine gave the transaction up"));
         }
