@@ -136,7 +136,7 @@ pub enum WorkerError {
 /// When the address or the ledger cannot be had. Failures of single requests are theirs alone.
 pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let _lock = ServeLock::take(&config.database)?;
-    let db = Db::open_grouping(&config.database, config.limits.commit_group)?;
+    let db = Db::open_guarded(&config.database, config.limits.commit_group)?;
     let (listener, listen) = listen_on(config.listen)?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
     let url = url.trim_end_matches('/').to_owned();

@@ -1,4 +1,5 @@
-//! What is done by time alone: revoked hosts are cut off, queues are looked at, old messages end.
+//! What is done by time alone: room on the disk is watched, revoked hosts are cut off, queues are looked at, old
+//! messages end.
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(super) async fn run(app: App) {
     for round in 0_u32.. {
         let sweeping = app.clone();
         let swept = tokio::task::spawn_blocking(move || {
+            sweeping.db.watch_room();
             cut_off_revoked(&sweeping)?;
             if round.is_multiple_of(OVERDUE_ROUNDS) {
                 wake_overdue(&sweeping)?;

@@ -14,7 +14,9 @@ pub mod credentials;
 pub mod deliveries;
 pub mod directory;
 pub mod events;
+pub mod health;
 pub mod inspect;
+mod look;
 pub mod messages;
 mod migrations;
 mod refusal;
@@ -23,6 +25,7 @@ pub mod retention;
 pub mod roster;
 mod serve_lock;
 pub mod sources;
+pub mod space;
 mod value;
 mod writer;
 
@@ -37,9 +40,11 @@ use rusqlite::{Connection, params_from_iter};
 use super::StoreError;
 use checkpoint::Checkpointer;
 use connection::Turnstile;
+pub use look::Look;
 pub use migrations::SCHEMA;
 pub use refusal::Refusal;
-pub use serve_lock::ServeLock;
+pub use serve_lock::{ServeLock, server_of};
+use space::Space;
 pub(crate) use value::values;
 pub use value::{Row, Value};
 use writer::{Queue, Task};
@@ -60,6 +65,7 @@ struct Inner {
     counters: Arc<Counters>,
     readers: Mutex<Vec<Connection>>,
     turnstile: Arc<Turnstile>,
+    space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
 }
@@ -99,13 +105,15 @@ impl Db {
             migrations::run(&mut writer, path)?;
             Ok(writer)
         })?;
-        let checkpointer = Checkpointer::start(path)?;
+        let space = Arc::new(Space::of(path));
+        let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
         let counters = Arc::new(Counters::default());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
+            space.clone(),
             checkpointer.watch(),
             counters.clone(),
         )?;
@@ -116,9 +124,34 @@ impl Db {
             counters,
             readers: Mutex::default(),
             turnstile,
+            space,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
         })))
+    }
+
+    /// Opens the ledger to serve it: room on its disk is kept back and watched from now on, and a full disk is
+    /// opened with the room that was kept back before.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_guarded(path: &Path, group: usize) -> Result<Self, StoreError> {
+        let opened = match Self::open_grouping(path, group) {
+            Err(err) if space::give_up(path, &err) => Self::open_grouping(path, group),
+            opened => opened,
+        }?;
+        opened.0.space.guard();
+        Ok(opened)
+    }
+
+    /// Whether there is room on the disk for new work. What settles what is there is done in any case.
+    pub fn has_room(&self) -> bool {
+        !self.0.space.is_tight()
+    }
+
+    /// Looks at the room on the disk, as a server does from time to time.
+    pub fn watch_room(&self) {
+        self.0.space.look_again();
     }
 
     /// The file.
