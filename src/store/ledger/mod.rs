@@ -99,10 +99,29 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
+        Self::open_with(path, group, |_| Ok(()))
+    }
+
+    /// The same, but nothing is synced to the disk before it is answered. A power cut loses what was promised: this is
+    /// what the test of power cuts is compared with.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[cfg(feature = "interop")]
+    pub fn open_unsynced(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, COMMIT_GROUP, |writer| writer.execute_batch("PRAGMA synchronous = NORMAL"))
+    }
+
+    fn open_with(
+        path: &Path,
+        group: usize,
+        prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<Self, StoreError> {
         let turnstile = Arc::new(Turnstile::open(path)?);
         let writer = turnstile.pass(|| {
             let mut writer = connection::open(path)?;
             migrations::run(&mut writer, path)?;
+            prepare(&writer).map_err(|err| StoreError::sql(path, err))?;
             Ok(writer)
         })?;
         let space = Arc::new(Space::of(path));
