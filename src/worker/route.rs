@@ -53,6 +53,9 @@ fn check(
     if frame.body.len() > BODY_BYTES {
         return Err(NakCode::BodyTooLarge);
     }
+    if !app.db.has_room() {
+        return Err(NakCode::RateLimited);
+    }
     match to {
         Addr::Agent(to) => Ok(to),
         Addr::Room(_) => Err(NakCode::NoRoute),

@@ -1,4 +1,5 @@
-//! What is done by time alone: revoked hosts are cut off, queues are looked at, old messages end.
+//! What is done by time alone: room on the disk is watched, revoked hosts are cut off, queues are looked at, old
+//! messages end.
 
 use std::time::Duration;
 
@@ -21,7 +22,10 @@ pub(super) async fn run(app: App) {
     let mut stopping = app.stopping.clone();
     for round in 0_u32.. {
         let sweeping = app.clone();
-        let swept = tokio::task::spawn_blocking(move || sweep(&sweeping, round));
+        let swept = tokio::task::spawn_blocking(move || {
+            sweeping.db.watch_room();
+            sweep(&sweeping, round)
+        });
         match swept.await {
             Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
             Err(err) => tracing::error!(%err, "sweeping failed"),

@@ -8,8 +8,11 @@ use super::StoreError;
 use crate::id::IdKind;
 
 /// Step n of this list takes `user_version` from n to n + 1.
-const STEPS: &[&str] =
-    &[include_str!("../sql/ledger_0001_directory.sql"), include_str!("../sql/ledger_0002_messages.sql")];
+const STEPS: &[&str] = &[
+    include_str!("../sql/ledger_0001_directory.sql"),
+    include_str!("../sql/ledger_0002_messages.sql"),
+    include_str!("../sql/ledger_0003_retention.sql"),
+];
 
 /// The schema that this program knows.
 pub const SCHEMA: u32 = STEPS.len() as u32;
@@ -20,6 +23,11 @@ const APPLICATION_ID: i32 = 0x5472_4c67;
 /// Brings the schema up to date, in one transaction.
 pub(super) fn run(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     apply(connection, path, STEPS)
+}
+
+/// The version of the schema of a file that is only looked at.
+pub(super) fn version(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
+    check(connection, path, STEPS.len()).map(|version| version as u32)
 }
 
 fn apply(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), StoreError> {

@@ -43,6 +43,21 @@ impl ServeLock {
     }
 }
 
+/// Who serves the ledger at `database`. Nobody is kept from serving by this.
+pub fn server_of(database: &Path) -> Option<u32> {
+    let mut file = File::open(beside(database, ".serve")).ok()?;
+    let pid = holder_now(&mut file).ok().flatten()?;
+    // A server that was killed has left its pid. Its lock is gone, and is only tried where it could be meant.
+    let is_alive = Path::new("/proc").join(pid.to_string()).exists();
+    let is_locked = || {
+        matches!(
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared),
+            Err(rustix::io::Errno::WOULDBLOCK)
+        )
+    };
+    (is_alive && is_locked()).then_some(pid)
+}
+
 impl Drop for ServeLock {
     fn drop(&mut self) {
         // Nobody reads a pid that is not locked; an empty file only spares people a wrong guess.
@@ -52,15 +67,19 @@ impl Drop for ServeLock {
 
 fn holder(file: &mut File) -> std::io::Result<u32> {
     for _ in 0..PID_TRIES {
-        let mut text = String::new();
-        file.rewind()?;
-        file.read_to_string(&mut text)?;
-        if let Ok(pid) = text.trim().parse() {
+        if let Some(pid) = holder_now(file)? {
             return Ok(pid);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(0)
+}
+
+fn holder_now(file: &mut File) -> std::io::Result<Option<u32>> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -75,7 +94,11 @@ mod tests {
         let second = ServeLock::take(&path).unwrap_err();
         assert!(matches!(second, StoreError::Busy { pid, .. } if pid == std::process::id()));
         assert!(second.is_passing());
+        assert_eq!(server_of(&path), Some(std::process::id()));
         drop(first);
+        assert_eq!(server_of(&path), None);
+        std::fs::write(beside(&path, ".serve"), format!("{}\n", std::process::id())).unwrap();
+        assert_eq!(server_of(&path), None, "a pid without a lock serves nothing");
         ServeLock::take(&path).unwrap();
     }
 }
