@@ -80,11 +80,12 @@ impl fmt::Display for IdKind {
     }
 }
 
+thread_local! {
+    static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
+}
+
 /// Six bytes of the system's random source, which is asked for many at a time: a Worker makes two ids an event.
 fn random_six() -> [u8; 6] {
-    thread_local! {
-        static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
-    }
     DRAWN.with_borrow_mut(|(bytes, used)| {
         if *used == bytes.len() {
             fill_random(bytes);
@@ -100,7 +101,41 @@ fn random_six() -> [u8; 6] {
 /// # Panics
 /// When the system has no random source.
 pub fn fill_random(bytes: &mut [u8]) {
+    #[cfg(feature = "simulation")]
+    if seeded::fill(bytes) {
+        return;
+    }
     getrandom::fill(bytes).expect("the system's random source answers");
+}
+
+/// Chance that can be told again, for simulations.
+#[cfg(feature = "simulation")]
+pub mod seeded {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// From now on, all that is random on this thread follows from `seed`; `None` gives it back to the system.
+    pub fn seed(seed: Option<u64>) {
+        STATE.set(seed);
+        super::DRAWN.with_borrow_mut(|(bytes, used)| *used = bytes.len());
+    }
+
+    /// Fills `bytes` if this thread has a seed (splitmix64).
+    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+        let Some(mut state) = STATE.get() else { return false };
+        for piece in bytes.chunks_mut(8) {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            piece.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..piece.len()]);
+        }
+        STATE.set(Some(state));
+        true
+    }
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use tokio::sync::{oneshot, watch};
 
 use super::Limits;
 use super::callback::Callbacks;
+use super::clocks::Clocks;
 use super::links::Links;
 use super::places::Places;
 use super::sources::Sources;
-use super::{enroll, ingest, link};
-use crate::clock::{Bucket, Clock, Mono, SystemClock, Wall};
+use super::{enroll, ingest, socket};
+use crate::clock::{Bucket, Clock, Mono, Wall};
 use crate::limits::BODY_WAIT;
 use crate::store::StoreError;
 use crate::store::ledger::{Db, Tx};
@@ -37,7 +38,7 @@ pub(super) struct Shared {
     /// Opens the secrets of sources.
     pub(super) key: MasterKey,
     /// The machine's clocks.
-    pub(super) clock: SystemClock,
+    pub(super) clock: Clocks,
     /// Who is connected.
     pub(super) links: Links,
     /// Where a reply is posted from.
@@ -62,7 +63,7 @@ impl Shared {
             db,
             key,
             limits,
-            clock: SystemClock::new(),
+            clock: Clocks::default(),
             links: Links::default(),
             callbacks: Callbacks::default(),
             sources: Sources::default(),
@@ -150,7 +151,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn router(app: App) -> Router {
     Router::new()
         .route("/api/daemon/enroll", post(enroll::enroll))
-        .route("/api/daemon/ws", get(link::upgrade))
+        .route("/api/daemon/ws", get(socket::upgrade))
         .route("/ingest/{source}", post(ingest::receive))
         .route("/ingest/{source}/health", get(ingest::health))
         .route("/healthz", get(health))

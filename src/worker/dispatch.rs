@@ -3,7 +3,7 @@
 //! The ledger has the truth; this only knows what this socket has been sent and not answered, so that the row that
 //! records an attempt need not be waited for. It dies with the socket.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,8 +116,8 @@ pub(super) struct Dispatch {
     app: App,
     owner: Arc<Owner>,
     /// The agents that the daemon says are there; nothing is sent to others.
-    present: HashSet<String>,
-    queues: HashMap<String, AgentQueue>,
+    present: BTreeSet<String>,
+    queues: BTreeMap<String, AgentQueue>,
     sent: u64,
     /// What went out and is not recorded yet.
     unrecorded: Vec<Sent>,
@@ -142,7 +142,7 @@ impl Dispatch {
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
-    pub(super) fn present(&mut self, agents: HashSet<String>) {
+    pub(super) fn present(&mut self, agents: BTreeSet<String>) {
         self.queues
             .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;

@@ -8,6 +8,7 @@
 
 mod app;
 mod callback;
+mod clocks;
 mod connection;
 mod dispatch;
 mod enroll;
@@ -19,6 +20,9 @@ mod receiver;
 mod retain;
 mod route;
 mod rpc;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod socket;
 mod sources;
 mod sweep;
 

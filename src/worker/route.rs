@@ -1,7 +1,7 @@
 //! Where a message goes: the organisation is the token's, the sender must be one of its host's agents, and whatever
 //! is refused is refused with the code that says why.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -20,7 +20,7 @@ use crate::store::ledger::messages::{self, Queue, Taken};
 pub(super) fn send(
     app: &App,
     owner: &Owner,
-    senders: &HashSet<String>,
+    senders: &BTreeSet<String>,
     frame: SendFrame,
     tell: &UnboundedSender<Note>,
 ) {
@@ -35,7 +35,7 @@ pub(super) fn send(
 fn check(
     app: &App,
     owner: &Owner,
-    senders: &HashSet<String>,
+    senders: &BTreeSet<String>,
     frame: &SendFrame,
 ) -> Result<AgentAddr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {

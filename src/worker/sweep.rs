@@ -24,11 +24,7 @@ pub(super) async fn run(app: App) {
         let sweeping = app.clone();
         let swept = tokio::task::spawn_blocking(move || {
             sweeping.db.watch_room();
-            cut_off_revoked(&sweeping)?;
-            if round.is_multiple_of(OVERDUE_ROUNDS) {
-                wake_overdue(&sweeping)?;
-            }
-            if round.is_multiple_of(EXPIRY_ROUNDS) { expire(&sweeping) } else { Ok(()) }
+            sweep(&sweeping, round)
         });
         match swept.await {
             Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
@@ -40,6 +36,15 @@ pub(super) async fn run(app: App) {
             () = tokio::time::sleep(INTERVAL) => {}
         }
     }
+}
+
+/// What one round does.
+pub(super) fn sweep(app: &App, round: u32) -> Result<(), StoreError> {
+    cut_off_revoked(app)?;
+    if round.is_multiple_of(OVERDUE_ROUNDS) {
+        wake_overdue(app)?;
+    }
+    if round.is_multiple_of(EXPIRY_ROUNDS) { expire(app) } else { Ok(()) }
 }
 
 /// A link whose token opens nothing any more, or opens another host, ends.

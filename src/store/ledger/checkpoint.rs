@@ -84,6 +84,12 @@ impl Drop for Checkpointer {
 }
 
 impl Watch {
+    /// One that nobody listens to.
+    #[cfg(feature = "simulation")]
+    pub(super) fn unheard(space: Arc<Space>) -> Self {
+        Self(Arc::default(), space)
+    }
+
     /// After a commit: the log holds this many pages.
     pub(super) fn log_has(&self, pages: i32) {
         let mut moved = self.0.moved.load(Ordering::Relaxed);

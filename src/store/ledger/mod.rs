@@ -26,6 +26,8 @@ pub mod roster;
 mod serve_lock;
 pub mod sources;
 pub mod space;
+#[cfg(feature = "simulation")]
+pub mod stepped;
 mod value;
 mod writer;
 
@@ -64,6 +66,9 @@ struct Inner {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     readers: Mutex<Vec<Connection>>,
+    /// The writer, when nothing but a simulation runs it. It outlives the readers, whose closing then is cheap.
+    #[cfg(feature = "simulation")]
+    stepped: Option<stepped::Steps>,
     turnstile: Arc<Turnstile>,
     space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
@@ -142,6 +147,8 @@ impl Db {
             queue,
             counters,
             readers: Mutex::default(),
+            #[cfg(feature = "simulation")]
+            stepped: None,
             turnstile,
             space,
             checkpointer: Some(checkpointer),
@@ -220,6 +227,8 @@ impl Db {
             // The caller waits below; if its thread is gone, nobody is left to tell.
             let _ = tell.send(outcome);
         });
+        #[cfg(feature = "simulation")]
+        self.step_until_idle();
         told.recv().unwrap_or(Err(StoreError::Closed))
     }
 

@@ -87,6 +87,21 @@ impl Queue {
         !jobs.is_empty()
     }
 
+    /// Moves all that waits into `jobs`, if anything does.
+    #[cfg(feature = "simulation")]
+    pub(super) fn take_now(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let mut waiting = self.lock();
+        waiting.is_urgent = false;
+        jobs.append(&mut waiting.jobs);
+    }
+
+    /// How many changes wait, and whether somebody waits for one of them.
+    #[cfg(feature = "simulation")]
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        let waiting = self.lock();
+        (waiting.jobs.len(), waiting.is_urgent)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,13 +211,30 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
-        let size = jobs.len().min(self.group);
-        let (mut ran, mut outcome) = self.attempt(&mut jobs[..size]);
+        let (mut ran, mut outcome) = self.attempt(jobs);
         if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
-            (ran, outcome) = self.attempt(&mut jobs[..size]);
+            (ran, outcome) = self.attempt(jobs);
         }
         self.space.watch();
-        if let Err(err) = &outcome {
+        self.answer(jobs, ran, &outcome);
+    }
+
+    /// Answers how many of `jobs` ran, and whether that is committed.
+    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
+        let (ran, made) = self.make(jobs);
+        (ran, made.and_then(|()| self.commit(ran)))
+    }
+
+    /// Begins a transaction over the first of `jobs`. Answers how many ran in it.
+    pub(super) fn make(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
+        let size = jobs.len().min(self.group);
+        let ran = self.begin().and_then(|()| self.run_all(&mut jobs[..size]));
+        ran.map_or_else(|err| (size, Err(err)), |ran| (ran, Ok(())))
+    }
+
+    /// Takes the first `ran` of `jobs` out and tells each what came of their commit.
+    pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: &rusqlite::Result<()>) {
+        if let Err(err) = outcome {
             tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
@@ -214,17 +246,6 @@ impl Writer {
             if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
                 tracing::error!("the answer to a change panicked");
             }
-        }
-    }
-
-    /// Answers how many of `jobs` ran, and whether that is committed.
-    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
-        match self.begin() {
-            Ok(()) => {
-                let ran = self.run_all(jobs);
-                ran.map_or_else(|err| (jobs.len(), Err(err)), |ran| (ran, self.commit(ran)))
-            }
-            Err(err) => (jobs.len(), Err(err)),
         }
     }
 
@@ -288,7 +309,7 @@ impl Writer {
     }
 
     /// Undoes the transaction, unless the engine has given it up already.
-    fn roll_back(&self) {
+    pub(super) fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(err) = self.statement("ROLLBACK")
         {
@@ -296,7 +317,7 @@ impl Writer {
         }
     }
 
-    fn commit(&self, changes: usize) -> rusqlite::Result<()> {
+    pub(super) fn commit(&self, changes: usize) -> rusqlite::Result<()> {
         if self.connection.is_autocommit() {
             return Err(failure("the engine gave the transaction up"));
         }
