@@ -350,8 +350,8 @@ const PAGE: Page = Page {
             "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
         ),
         (
-            "Copy the database every night, and look whether the copy is sound:",
-            "transit-worker backup --force backup.db\ntransit-worker doctor --deep --database sqlite:backup.db",
+            "Copy the database while it is served, and look whether all is well:",
+            "transit-worker backup --force backup.db\ntransit-worker doctor",
         ),
         ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],

@@ -131,6 +131,9 @@ fn a_backup_replaces_only_what_it_is_told_to_and_names_the_key() {
     refused(&run(&home, &["backup", "none/copy.db"]), 73, "none/copy.db");
     refused(&run(&home, &["backup", "data"]), 73, "a directory");
     assert_eq!(run(&home, &["backup"]).status.code(), Some(2));
+    let alone = run(&home, &["doctor", "--database", "copy.db"]);
+    assert_eq!(alone.status.code(), Some(1), "without its key it opens nothing: {alone:?}");
+    std::fs::copy(home.data().join("worker.db.key"), home.path("copy.db.key")).unwrap();
     let sound = good(&home, &["doctor", "--deep", "--json", "--database", "copy.db"]);
     let schema: Value = serde_json::from_str(sound.lines().next().unwrap()).unwrap();
     assert_eq!((&schema["check"], &schema["level"]), (&"schema".into(), &"ok".into()));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::connection::{self, beside};
@@ -36,7 +37,12 @@ impl Look {
         if !found.is_file() {
             return Err(StoreError::InTheWay { path: path.to_owned(), what: "not a file" });
         }
+        let has_log = fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0);
         let connection = connection::open_reader(path)?;
+        // Whoever closes a database last moves its log into it, which this look has to leave to others.
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)
+            .map_err(|err| StoreError::sql(path, err))?;
         let schema = migrations::version(&connection, path)?;
         Ok(Self { connection, path: path.to_owned(), schema })
     }

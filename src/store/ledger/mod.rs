@@ -163,7 +163,7 @@ impl Db {
     /// As [`open`](Self::open).
     pub fn open_guarded(path: &Path, group: usize) -> Result<Self, StoreError> {
         let opened = match Self::open_grouping(path, group) {
-            Err(err) if space::give_up(path, &err) => Self::open_grouping(path, group),
+            Err(err) if err.is_out_of_room() && space::give_up(path) => Self::open_grouping(path, group),
             opened => opened,
         }?;
         opened.0.space.guard();

@@ -94,7 +94,7 @@ pub fn look(tx: &Tx<'_>, table: Table, after: i64, cutoff: Wall, now: Wall) -> R
         }
         Table::Events => {
             "SELECT e.org_id, e.seq, e.created_at,
-                    e.created_at >= ?2 OR EXISTS (SELECT 1 FROM delivery d WHERE d.event_seq = e.seq)
+                    e.created_at >= ?2 OR EXISTS (SELECT 1 FROM delivery d WHERE d.org_id = e.org_id AND d.id = e.delivery_id)
              FROM event e WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?3"
         }
     };
@@ -159,8 +159,12 @@ fn remove_delivery(tx: &Tx<'_>, org_id: &str, seq: i64, cutoff: Wall) -> Result<
     )?;
     let Some(id) = id else { return Ok(false) };
     for table in ["reply_attempt", "reply"] {
-        let sql = format!("DELETE FROM {table} WHERE org_id = ?1 AND delivery_id = ?2");
-        tx.execute(&sql, values![org_id, &id])?;
+        // Deliveries of one event may share a reply, which goes with the last of them.
+        let sql = format!(
+            "DELETE FROM {table} WHERE org_id = ?1 AND delivery_id = ?2
+               AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.org_id = ?1 AND d.id = ?2 AND d.seq <> ?3)"
+        );
+        tx.execute(&sql, values![org_id, &id, seq])?;
     }
     Ok(tx.execute("DELETE FROM delivery WHERE org_id = ?1 AND seq = ?2", values![org_id, seq])? > 0)
 }
@@ -168,7 +172,7 @@ fn remove_delivery(tx: &Tx<'_>, org_id: &str, seq: i64, cutoff: Wall) -> Result<
 fn remove_event(tx: &Tx<'_>, org_id: &str, seq: i64) -> Result<bool, StoreError> {
     let removed = tx.execute(
         "DELETE FROM event WHERE org_id = ?1 AND seq = ?2
-           AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_seq = event.seq)",
+           AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.org_id = event.org_id AND d.id = event.delivery_id)",
         values![org_id, seq],
     )?;
     Ok(removed > 0)

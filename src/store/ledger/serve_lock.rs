@@ -1,7 +1,7 @@
 //! One server a ledger.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rustix::fs::FlockOperation;
 
 use super::StoreError;
 use super::connection::{beside, open_lock};
+use super::space::give_up;
 
 /// How often the pid of the holder is looked for, a millisecond apart: it is written right after the lock is taken.
 const PID_TRIES: u32 = 100;
@@ -38,7 +39,12 @@ impl ServeLock {
             Err(err) => return Err(failed(err.into())),
         }
         file.set_len(0).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        let pid = format!("{}\n", std::process::id());
+        let mut written = file.write_all(pid.as_bytes());
+        if written.as_ref().is_err_and(|err| err.kind() == ErrorKind::StorageFull) && give_up(database) {
+            written = file.rewind().and_then(|()| file.write_all(pid.as_bytes()));
+        }
+        written.map_err(failed)?;
         Ok(Self { file })
     }
 }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::StoreError;
 use super::connection::beside;
 use crate::store::files;
 
@@ -149,8 +148,8 @@ fn fill(mut file: &File) -> io::Result<()> {
 }
 
 /// Gives up the ballast of a ledger that is not open, for it cannot be opened on a full disk. Whether there was one.
-pub(super) fn give_up(database: &Path, err: &StoreError) -> bool {
-    err.is_out_of_room() && fs::remove_file(ballast_file(database)).is_ok()
+pub(super) fn give_up(database: &Path) -> bool {
+    fs::remove_file(ballast_file(database)).is_ok()
 }
 
 #[cfg(test)]
