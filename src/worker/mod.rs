@@ -16,6 +16,7 @@ mod link;
 mod links;
 mod places;
 mod receiver;
+mod rooms;
 mod route;
 mod rpc;
 mod sources;

@@ -19,6 +19,7 @@ pub mod messages;
 mod migrations;
 mod refusal;
 pub mod replies;
+pub mod rooms;
 pub mod roster;
 mod serve_lock;
 pub mod sources;
