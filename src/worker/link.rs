@@ -303,7 +303,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
-        self.dispatch.acknowledged(&id, agent.as_deref());
+        let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
         self.change_lazily(
@@ -316,7 +316,10 @@ impl Link {
                     }
                     return Ok(None);
                 }
-                messages::injected(tx, org_id, host, &id, agent.as_deref(), now)
+                match seq {
+                    Some(seq) => messages::injected_by_seq(tx, org_id, seq, now),
+                    None => messages::injected(tx, org_id, host, &id, agent.as_deref(), now),
+                }
             },
             |_, moved| moved.map(Note::Moved),
         );

@@ -2,7 +2,8 @@
 //!
 //! Each table is walked along `seq` from its oldest row, a page at a time, and what was found is then removed in
 //! small changes: nobody who waits for a commit waits long for one of these. Whatever still waits stays, however old
-//! it is. The room of what was removed is used again.
+//! it is. The newest row of a table stays too: the number of a removed one would be given again, and who has looked at
+//! a queue up to that number would not see the row that has it now. The room of what was removed is used again.
 
 use std::time::Duration;
 
@@ -78,12 +79,15 @@ pub fn look(tx: &Tx<'_>, table: Table, after: i64, cutoff: Wall, now: Wall) -> R
         Table::Messages => {
             "SELECT m.org_id, m.seq, m.created_at,
                     EXISTS (SELECT 1 FROM message_delivery d WHERE d.message_seq = m.seq
-                                                       AND (d.state = 'queued' OR d.updated_at >= ?2))
+                                                       AND (d.state = 'queued' OR d.updated_at >= ?2
+                                                         OR d.seq = (SELECT MAX(seq) FROM message_delivery)))
+                    OR m.seq = (SELECT MAX(seq) FROM message)
              FROM message m WHERE m.seq > ?1 ORDER BY m.seq LIMIT ?3"
         }
         Table::Deliveries => {
             "SELECT d.org_id, d.seq, d.created_at,
                     d.state IN ('pending', 'dispatched', 'read') OR d.updated_at >= ?2
+                    OR d.seq = (SELECT MAX(seq) FROM delivery)
                     OR EXISTS (SELECT 1 FROM reply r JOIN source s ON s.integration_id = r.integration_id
                                WHERE r.org_id = d.org_id AND r.delivery_id = d.id AND r.state = 'due')
              FROM delivery d WHERE d.seq > ?1 ORDER BY d.seq LIMIT ?3"
