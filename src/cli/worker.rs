@@ -18,7 +18,7 @@ use super::output::{Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::secret::without_passwords;
-use crate::store::config::Paths;
+use crate::store::config::{NoHome, Paths};
 use crate::store::ledger::directory::{self, OrgRow};
 use crate::store::ledger::{Db, SCHEMA, Tx};
 use crate::store::seal::MasterKey;
@@ -123,11 +123,14 @@ impl Place {
         if let Some(named) = self.database.as_deref().filter(|named| !named.is_empty()) {
             return database_path(named);
         }
-        let paths = Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
-            .map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
+        let paths = paths().map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
         files::private_dir(&paths.data).map_err(|err| Failure::store("use the data directory", &err))?;
         Ok(paths.worker_db())
     }
+}
+
+fn paths() -> Result<Paths, NoHome> {
+    Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
 }
 
 /// The path in `sqlite:PATH`, or a bare path.
@@ -304,6 +307,7 @@ const PAGE: Page = Page {
             "The key under which secrets are stored: base64 of 32 bytes. Without it a key file is made beside the \
              database; keep a copy of either, for nothing else opens the secrets.",
         ),
+        ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
         ("TRANSIT_DATA_DIR", "The directory of the default database; ~/.local/share/transit by default."),
         (
             super::logging::VARIABLE,
@@ -311,6 +315,11 @@ const PAGE: Page = Page {
         ),
     ],
     files: &[
+        (
+            "~/.config/transit/config.json",
+            "When serve takes agents for a loop, unless options say so: \
+             {\"loop_guard\": {\"limit\": 30, \"window\": \"10m\"}}.",
+        ),
         (
             "worker.db",
             "The default database, in the data directory. Its log is worker.db-wal while it is open.",

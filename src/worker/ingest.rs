@@ -136,7 +136,7 @@ async fn store_event(
         Addr::Agent(target) => target,
         Addr::Room(room) => return Err(Refusal::NoRoom { room: room.to_string() }.into()),
     };
-    let queue = queue_of(&source.org_id, &target);
+    let (queue, address) = (queue_of(&source.org_id, &target), target.to_string());
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
@@ -144,6 +144,7 @@ async fn store_event(
         move |outcome| {
             if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
                 hints.links.wake(&queue, Grown::Deliveries);
+                hints.loops.interrupt(&queue.org_id, &address, hints.mono());
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);

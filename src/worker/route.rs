@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
+use super::guard::{Counted, Passing};
 use super::link::Note;
 use super::links::{Grown, Owner};
 use crate::addr::{Addr, AddrError, AgentAddr};
@@ -24,8 +25,9 @@ pub(super) fn send(
     frame: SendFrame,
     tell: &UnboundedSender<Note>,
 ) {
-    match check(app, owner, senders, &frame) {
-        Ok(recipient) => store(app, owner, frame, &recipient, tell),
+    let checked = check(app, owner, senders, &frame);
+    match checked.and_then(|to| Ok((pass(app, owner, &frame)?, to))) {
+        Ok((counted, to)) => store(app, owner, frame, &to, counted, tell),
         Err(code) => answer_known(app, owner, frame, code, tell),
     }
 }
@@ -59,6 +61,28 @@ fn check(
     }
 }
 
+/// The last check before the ledger: whether agents go on and on. A message that the ledger does not take is given back
+/// to whoever counts them.
+fn pass(app: &App, owner: &Owner, frame: &SendFrame) -> Result<Option<Counted>, NakCode> {
+    let SendFrame { id, from, to, reply_to, .. } = frame;
+    let message = Passing { org_id: &owner.org_id, from, to, id, reply_to: reply_to.as_deref() };
+    app.loops.pass(message, None, app.mono()).map_err(|held| {
+        if held.is_first {
+            let (what, cools_in_s) = (held.what, held.cools_in.as_secs());
+            tracing::warn!(
+                org = owner.org,
+                what,
+                from,
+                to,
+                reply_to,
+                cools_in_s,
+                "agents go round in a loop"
+            );
+        }
+        NakCode::RateLimited
+    })
+}
+
 /// Whose bucket a message takes from.
 fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
@@ -87,7 +111,14 @@ fn code_of(err: &AddrError) -> NakCode {
     }
 }
 
-fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &UnboundedSender<Note>) {
+fn store(
+    app: &App,
+    owner: &Owner,
+    mut frame: SendFrame,
+    to: &AgentAddr,
+    counted: Option<Counted>,
+    tell: &UnboundedSender<Note>,
+) {
     let now = app.wall();
     // Both stand in the envelope's tag: what is no time and no id has no business there.
     if Wall::parse(&frame.ts).is_none() || !frame.ts.contains('T') {
@@ -100,22 +131,27 @@ fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &
     let (hints, tell, bucket) = (app.clone(), tell.clone(), bucket(owner, &frame));
     app.db.submit(
         move |tx| messages::take(tx, &queue, &from_host, &frame, has_place, now),
-        move |outcome| match outcome {
-            Ok(Taken::Stored { free }) => {
-                free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
-                hints.links.wake(&recipient, Grown::Messages);
-                note(&tell, id, None);
+        move |outcome| {
+            if let (Some(counted), false) = (counted, matches!(outcome, Ok(Taken::Stored { .. }))) {
+                hints.loops.give_back(counted);
             }
-            Ok(Taken::Before(nak)) => {
-                // What was taken before costs no rate.
-                hints.senders.give_back(&bucket);
-                note(&tell, id, nak);
+            match outcome {
+                Ok(Taken::Stored { free }) => {
+                    free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
+                    hints.links.wake(&recipient, Grown::Messages);
+                    note(&tell, id, None);
+                }
+                Ok(Taken::Before(nak)) => {
+                    // What was taken before costs no rate.
+                    hints.senders.give_back(&bucket);
+                    note(&tell, id, nak);
+                }
+                Ok(Taken::Refused(code)) => {
+                    tracing::info!(host, id, code = code.as_str(), "a message was refused");
+                    note(&tell, id, Some(code));
+                }
+                Err(err) => not_now(&tell, id, &err),
             }
-            Ok(Taken::Refused(code)) => {
-                tracing::info!(host, id, code = code.as_str(), "a message was refused");
-                note(&tell, id, Some(code));
-            }
-            Err(err) => not_now(&tell, id, &err),
         },
     );
 }

@@ -17,6 +17,7 @@ pub mod events;
 pub mod inspect;
 pub mod messages;
 mod migrations;
+pub mod passed;
 mod refusal;
 pub mod replies;
 pub mod roster;
