@@ -4,9 +4,11 @@
 
 mod delivery;
 mod host;
+mod message;
 mod org;
 mod serve;
 mod source;
+mod user;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -79,6 +81,9 @@ enum Verb {
     Serve(serve::Args),
     /// Bring the schema of the database up to date, making the database when there is none.
     Migrate,
+    /// Users of the control plane.
+    #[command(subcommand)]
+    User(user::Verb),
     /// Organisations: nothing of one is visible to another.
     #[command(subcommand)]
     Org(org::Verb),
@@ -91,6 +96,9 @@ enum Verb {
     /// Deliveries of events to agents.
     #[command(subcommand)]
     Delivery(delivery::Verb),
+    /// Messages of agents to each other.
+    #[command(subcommand)]
+    Message(message::Verb),
 }
 
 /// Does what was asked.
@@ -106,6 +114,8 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
         Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
+        Verb::Message(verb) => message::run(verb, &Session::open(place)?),
+        Verb::User(verb) => user::run(verb, &Session::open(place)?),
     }
 }
 
@@ -338,6 +348,10 @@ const PAGE: Page = Page {
         (
             "Take events for an agent, and let replies go to one place:",
             "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
+        ),
+        (
+            "See the latest messages, and end one that waits:",
+            "transit-worker message list --limit 20\ntransit-worker message cancel tx_0123456789ab",
         ),
         ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],

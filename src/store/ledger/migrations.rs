@@ -8,8 +8,11 @@ use super::StoreError;
 use crate::id::IdKind;
 
 /// Step n of this list takes `user_version` from n to n + 1.
-const STEPS: &[&str] =
-    &[include_str!("../sql/ledger_0001_directory.sql"), include_str!("../sql/ledger_0002_messages.sql")];
+const STEPS: &[&str] = &[
+    include_str!("../sql/ledger_0001_directory.sql"),
+    include_str!("../sql/ledger_0002_messages.sql"),
+    include_str!("../sql/ledger_0004_users.sql"),
+];
 
 /// The schema that this program knows.
 pub const SCHEMA: u32 = STEPS.len() as u32;
