@@ -99,6 +99,8 @@ pub const LOOP_LIMIT: u32 = 30;
 pub const LOOP_WINDOW: Duration = Duration::from_secs(600);
 /// Members of a room.
 pub const ROOM_MEMBERS: usize = 64;
+/// Rooms of an organisation: any agent may make one.
+pub const ROOMS: usize = 1_000;
 
 /// Entries that may wait in the spool.
 pub const SPOOL_MAX: u64 = 10_000;

@@ -6,6 +6,7 @@ mod delivery;
 mod host;
 mod message;
 mod org;
+mod room;
 mod serve;
 mod source;
 mod user;
@@ -33,7 +34,7 @@ const MASTER_KEY: &str = "TRANSIT_MASTER_KEY";
 /// Where a Worker is reached that nobody has told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8787";
 
-/// Run a Worker, and look after its hosts, sources and deliveries.
+/// Run a Worker, and look after its hosts, sources, rooms and deliveries.
 ///
 /// A Worker is the server that hosts connect to and that senders post events to. It keeps everything in one
 /// database, a file. The commands beside `serve` change that database directly; a running server notices.
@@ -93,6 +94,9 @@ enum Verb {
     /// Sources: who may post events, where these go, and where replies may go.
     #[command(subcommand)]
     Source(source::Verb),
+    /// Rooms: agents that read what any of them says there.
+    #[command(subcommand)]
+    Room(room::Verb),
     /// Deliveries of events to agents.
     #[command(subcommand)]
     Delivery(delivery::Verb),
@@ -113,6 +117,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Org(verb) => org::run(verb, &Session::open(place)?),
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
+        Verb::Room(verb) => room::run(verb, &Session::open(place)?),
         Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
         Verb::Message(verb) => message::run(verb, &Session::open(place)?),
         Verb::User(verb) => user::run(verb, &Session::open(place)?),
@@ -348,6 +353,10 @@ const PAGE: Page = Page {
         (
             "Take events for an agent, and let replies go to one place:",
             "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
+        ),
+        (
+            "Make a room that only those are in whom you add, and say something there:",
+            "transit-worker room create ops --policy invite\ntransit-worker room add ops jess@titan\ntransit-worker room post ops -m 'the freeze begins at noon'",
         ),
         (
             "See the latest messages, and end one that waits:",

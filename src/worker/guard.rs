@@ -12,13 +12,14 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::app::lock;
 use crate::clock::{Mono, Wall};
 use crate::store::StoreError;
 use crate::store::ledger::Db;
-use crate::store::ledger::messages::SYSTEM;
+use crate::store::ledger::messages::{OPERATOR, SYSTEM};
 use crate::store::ledger::passed::{self, Said};
 
 /// Chains, pairs and rooms that are watched at the same time.
@@ -326,16 +327,15 @@ fn shrink<T>(map: &mut HashMap<Key, T>, most: usize, used: impl Fn(&T) -> Mono) 
 /// The guard of a running Worker.
 pub(super) struct Loops {
     guard: Mutex<Guard>,
+    /// The last message that was looked at for being an operator's.
+    looked: AtomicI64,
     /// The guard's clock is ahead of the process's by this much, so that it has a time for what was before.
     ahead: Duration,
 }
 
-/// The sender of what an operator writes.
-const OPERATOR: &str = "operator@transit";
-
 impl Loops {
     pub(super) fn new((limit, span): (u32, Duration)) -> Self {
-        Self { guard: Mutex::new(Guard::new(limit, span)), ahead: span }
+        Self { guard: Mutex::new(Guard::new(limit, span)), looked: AtomicI64::new(0), ahead: span }
     }
 
     /// Takes from the ledger what happened in the time that the guard looks at, before this process began.
@@ -343,11 +343,27 @@ impl Loops {
     /// # Errors
     /// When the ledger cannot be read.
     pub(super) fn recall(&self, db: &Db, now: Wall) -> Result<(), StoreError> {
-        let said = db.read(|tx| passed::since(tx, now - self.ahead, MESSAGES))?;
+        let (said, last) =
+            db.read(|tx| Ok((passed::since(tx, now - self.ahead, MESSAGES)?, passed::last(tx)?)))?;
+        self.looked.store(last, Ordering::Relaxed);
         let mut guard = lock(&self.guard);
         for said in said {
             let age = Duration::from_millis(now.0.saturating_sub(said.at.0).max(0).unsigned_abs());
             replay(&mut guard, &said, Mono(self.ahead.saturating_sub(age)));
+        }
+        Ok(())
+    }
+
+    /// Hears what operators have written since this was asked last, from beside the server.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) fn hear_operators(&self, db: &Db, now: Mono) -> Result<(), StoreError> {
+        let after = self.looked.load(Ordering::Relaxed);
+        let (said, last) = db.read(|tx| Ok((passed::by_operators(tx, after)?, passed::last(tx)?)))?;
+        self.looked.store(last, Ordering::Relaxed);
+        for (org_id, address) in said {
+            self.interrupt(&org_id, &address, now);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod link;
 mod links;
 mod places;
 mod receiver;
+mod rooms;
 mod route;
 mod rpc;
 mod sources;

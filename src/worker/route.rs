@@ -9,6 +9,7 @@ use super::app::App;
 use super::guard::{Counted, Passing};
 use super::link::Note;
 use super::links::{Grown, Owner};
+use super::rooms;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
@@ -26,20 +27,16 @@ pub(super) fn send(
     tell: &UnboundedSender<Note>,
 ) {
     let checked = check(app, owner, senders, &frame);
-    match checked.and_then(|to| Ok((pass(app, owner, &frame)?, to))) {
-        Ok((counted, to)) => store(app, owner, frame, &to, counted, tell),
+    match checked.and_then(|to| Ok((pass(app, owner, &frame, &to)?, to))) {
+        Ok((counted, Addr::Agent(to))) => store(app, owner, legible(app, frame), &to, counted, tell),
+        Ok((counted, Addr::Room(room))) => rooms::send(app, owner, legible(app, frame), room, counted, tell),
         Err(code) => answer_known(app, owner, frame, code, tell),
     }
 }
 
 /// The checks that need no ledger, in the protocol's order. That the id is known comes before all of them, and that
 /// there is no such recipient after: the ledger says so when it is to take the message.
-fn check(
-    app: &App,
-    owner: &Owner,
-    senders: &HashSet<String>,
-    frame: &SendFrame,
-) -> Result<AgentAddr, NakCode> {
+fn check(app: &App, owner: &Owner, senders: &HashSet<String>, frame: &SendFrame) -> Result<Addr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
         return Err(NakCode::ReservedName);
     }
@@ -55,18 +52,28 @@ fn check(
     if frame.body.len() > BODY_BYTES {
         return Err(NakCode::BodyTooLarge);
     }
-    match to {
-        Addr::Agent(to) => Ok(to),
-        Addr::Room(_) => Err(NakCode::NoRoute),
+    Ok(to)
+}
+
+/// Time and reply_to stand in the envelope's tag: what is no time and no id has no business there.
+fn legible(app: &App, mut frame: SendFrame) -> SendFrame {
+    if Wall::parse(&frame.ts).is_none() || !frame.ts.contains('T') {
+        frame.ts = app.wall().to_string();
     }
+    frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
+    frame
 }
 
 /// The last check before the ledger: whether agents go on and on. A message that the ledger does not take is given back
 /// to whoever counts them.
-fn pass(app: &App, owner: &Owner, frame: &SendFrame) -> Result<Option<Counted>, NakCode> {
+fn pass(app: &App, owner: &Owner, frame: &SendFrame, to: &Addr) -> Result<Option<Counted>, NakCode> {
+    let of_room = match to {
+        Addr::Room(room) => rooms::loop_limit(app, owner, room),
+        Addr::Agent(_) => None,
+    };
     let SendFrame { id, from, to, reply_to, .. } = frame;
     let message = Passing { org_id: &owner.org_id, from, to, id, reply_to: reply_to.as_deref() };
-    app.loops.pass(message, None, app.mono()).map_err(|held| {
+    app.loops.pass(message, of_room, app.mono()).map_err(|held| {
         if held.is_first {
             let (what, cools_in_s) = (held.what, held.cools_in.as_secs());
             tracing::warn!(
@@ -84,7 +91,7 @@ fn pass(app: &App, owner: &Owner, frame: &SendFrame) -> Result<Option<Counted>, 
 }
 
 /// Whose bucket a message takes from.
-fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
+pub(super) fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
     (owner.host_id.clone(), name.to_owned())
 }
@@ -114,17 +121,12 @@ fn code_of(err: &AddrError) -> NakCode {
 fn store(
     app: &App,
     owner: &Owner,
-    mut frame: SendFrame,
+    frame: SendFrame,
     to: &AgentAddr,
     counted: Option<Counted>,
     tell: &UnboundedSender<Note>,
 ) {
     let now = app.wall();
-    // Both stand in the envelope's tag: what is no time and no id has no business there.
-    if Wall::parse(&frame.ts).is_none() || !frame.ts.contains('T') {
-        frame.ts = now.to_string();
-    }
-    frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
     let (host, has_place) = (from_host.clone(), app.places.take(&queue));
@@ -175,12 +177,12 @@ fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Unbo
 }
 
 /// The ledger could not take it: the daemon keeps the message and tries again.
-fn not_now(tell: &UnboundedSender<Note>, id: String, err: &StoreError) {
+pub(super) fn not_now(tell: &UnboundedSender<Note>, id: String, err: &StoreError) {
     tracing::error!(id, %err, "taking a message failed");
     note(tell, id, Some(NakCode::RateLimited));
 }
 
-fn note(tell: &UnboundedSender<Note>, id: String, nak: Option<NakCode>) {
+pub(super) fn note(tell: &UnboundedSender<Note>, id: String, nak: Option<NakCode>) {
     // The link may be gone; the daemon asks again on its next one.
     let _ = tell.send(Note::Sent { id, nak });
 }

@@ -21,6 +21,7 @@ mod migrations;
 pub mod passed;
 mod refusal;
 pub mod replies;
+pub mod rooms;
 pub mod roster;
 mod serve_lock;
 pub mod sources;

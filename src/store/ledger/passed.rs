@@ -1,5 +1,6 @@
 //! What agents have said to each other lately, and what came between: what a Worker that starts anew needs to know.
 
+use super::messages::OPERATOR;
 use super::{Row, StoreError, Tx, values};
 use crate::clock::Wall;
 
@@ -49,6 +50,33 @@ pub fn since(tx: &Tx<'_>, since: Wall, most: usize) -> Result<Vec<Said>, StoreEr
     })?);
     said.sort_by_key(|said| said.at);
     Ok(said)
+}
+
+/// To whom operators have written after the message `after`: each with its organisation, the rooms and the agents in
+/// them.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn by_operators(tx: &Tx<'_>, after: i64) -> Result<Vec<(String, String)>, StoreError> {
+    let posts = "SELECT seq, org_id, recipient FROM message WHERE seq > ?1 AND sender = ?2";
+    let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?, row.get::<String>(2)?));
+    let mut written = Vec::new();
+    for (seq, org_id, recipient) in tx.all(posts, values![after, OPERATOR], read)? {
+        let agents =
+            "SELECT agent || '@' || host FROM message_delivery WHERE org_id = ?1 AND message_seq = ?2";
+        let agents: Vec<String> = tx.all(agents, values![&org_id, seq], |row| row.get(0))?;
+        written.extend([recipient].into_iter().chain(agents).map(|address| (org_id.clone(), address)));
+    }
+    Ok(written)
+}
+
+/// The place of the last message of all.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn last(tx: &Tx<'_>) -> Result<i64, StoreError> {
+    let last = tx.one("SELECT MAX(seq) FROM message", &[], |row| row.get::<Option<i64>>(0))?;
+    Ok(last.flatten().unwrap_or(0))
 }
 
 /// The last rows of a table, walked backwards along `seq`, which grows with time: there is no index over the time.
