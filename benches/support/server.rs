@@ -42,7 +42,12 @@ pub fn from_arguments() -> Option<(PathBuf, usize)> {
 
 /// Serves until the process is killed.
 pub fn run((dir, group): &(PathBuf, usize)) {
-    let limits = Limits { frames: (ENDLESS, ENDLESS), sends: (ENDLESS, ENDLESS), commit_group: *group };
+    let limits = Limits {
+        frames: (ENDLESS, ENDLESS),
+        sends: (ENDLESS, ENDLESS),
+        commit_group: *group,
+        ..Limits::default()
+    };
     let key = MasterKey::from_file_or_new(&dir.join("key")).expect("a master key");
     let config =
         Config { limits, ..Config::new(SocketAddr::from(([127, 0, 0, 1], 0)), dir.join("worker.db"), key) };

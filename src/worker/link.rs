@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::header::{AUTHORIZATION, UPGRADE};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, UPGRADE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -17,20 +17,23 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::app::{App, error, failed, unauthorized};
+use super::calls::Calls;
 use super::connection::raised;
 use super::dispatch::Dispatch;
-use super::links::{Grown, Handle, Owner};
-use super::{route, rpc};
+use super::links::{Grown, Handle, Leave, Owner};
+use super::metrics::{REFUSALS, Unanswered};
+use super::route;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::id::IdKind;
-use crate::limits::{FRAME_BYTES, HEARTBEAT};
+use crate::limits::{FRAME_BYTES, ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
 use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Refused};
 use crate::store::ledger::{credentials, deliveries, directory, roster};
+use crate::text;
 
 /// A message up to here is read whole, so that one over the limit can be told so in order.
 const MESSAGE_BYTES: usize = 2 * FRAME_BYTES;
@@ -39,14 +42,14 @@ const READ_BUFFER: usize = 4096;
 const WRITE_BUFFER: usize = 16 * 1024;
 /// Frames that are taken before what they gave rise to is sent.
 const FRAMES_AT_ONCE: usize = 64;
-/// Time in which a peer must take what is written to it.
-const WRITE_WAIT: Duration = HEARTBEAT;
 /// Time that a peer has for its half of the closing handshake.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// After a hello, daemons get this long to send late answers before lost ones are sent again.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
-/// Most agents of one roster.
-const ROSTER_MAX: usize = 1_000;
+/// Time that messages and calls which were read have for their answers, when the process stops.
+const DRAIN_WAIT: Duration = Duration::from_secs(2);
+/// When a host that has too many sockets may ask again, in seconds.
+const ASK_AGAIN_S: u64 = 5;
 
 /// `GET /api/daemon/ws`.
 pub(super) async fn upgrade(
@@ -64,12 +67,26 @@ pub(super) async fn upgrade(
         Some(Err(err)) => return failed("reading hosts", &err),
         None | Some(Ok(None)) => return unauthorized(),
     };
+    if *app.stopping.borrow() {
+        return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
+    }
+    let Some(leave) = Leave::ask(&app, &owner.host_id) else {
+        app.metrics.refused.one(REFUSALS[1]);
+        tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
+        return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
+    };
     socket
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(MESSAGE_BYTES)
         .max_frame_size(MESSAGE_BYTES)
-        .on_upgrade(move |socket| async move { Link::new(app, owner).run(socket).await })
+        .on_upgrade(move |socket| async move { Link::new(app, owner, leave).run(socket).await })
+}
+
+fn busy(status: StatusCode, why: &str, again_after_s: u64) -> Response {
+    let mut answer = error(status, why);
+    answer.headers_mut().insert(RETRY_AFTER, again_after_s.into());
+    answer
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -99,7 +116,7 @@ pub(super) enum Note {
     /// A message was taken, or not.
     Sent { id: String, nak: Option<NakCode> },
     /// A call has its answer.
-    Answer { rid: String, result: Result<Value, RpcError> },
+    Answer { rid: String, result: Result<Value, RpcError>, owed: usize },
     /// A roster is committed.
     Roster(HashSet<String>),
     /// A refusal of this agent is in the ledger, or failed to get there.
@@ -122,10 +139,16 @@ struct Link {
     tell: UnboundedSender<Note>,
     notes: UnboundedReceiver<Note>,
     wake_at: Mono,
+    leave: Leave,
+    /// Messages that were read and not answered.
+    unanswered: Unanswered,
+    calls: Calls,
+    /// Since the process stops: until when what was read is still answered. Nothing is read any more.
+    drain_until: Option<Mono>,
 }
 
 impl Link {
-    fn new(app: App, owner: Owner) -> Self {
+    fn new(app: App, owner: Owner, leave: Leave) -> Self {
         let now = app.mono();
         let config =
             WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
@@ -138,6 +161,10 @@ impl Link {
             dispatch: Dispatch::new(app.clone(), owner.clone()),
             senders: HashSet::new(),
             wake_at: now,
+            leave,
+            unanswered: Unanswered::default(),
+            calls: Calls::default(),
+            drain_until: None,
             app,
             handle,
             owner,
@@ -149,53 +176,88 @@ impl Link {
     async fn run(mut self, mut socket: WebSocket) {
         let mut stopping = self.app.stopping.clone();
         let end = loop {
-            match tokio::time::timeout(WRITE_WAIT, self.act(&mut socket)).await {
-                Ok(Ok(None)) => {}
-                Ok(Ok(Some(end))) => break Some(end),
+            match self.act(&mut socket).await {
+                Ok(None) => {}
+                Ok(Some(end)) => break Some(end),
                 // The peer is gone, or takes nothing.
-                Ok(Err(_)) | Err(_) => break None,
+                Err(_) => break None,
             }
-            let wake_at = self.dispatch.wake_at().map_or(self.wake_at, |at| at.min(self.wake_at));
-            let wait = wake_at.since(self.app.mono());
+            let wait = self.wake_at().since(self.app.mono());
+            let is_draining = self.drain_until.is_some();
             tokio::select! {
-                message = socket.next() => if !self.hear_all(message, &mut socket) { break None },
+                // What the peer has said is heard before it is found silent.
+                biased;
+                () = raised(&mut stopping), if !is_draining => self.drain(),
+                message = socket.next(), if !is_draining => {
+                    if !self.hear_all(message, &mut socket) { break None }
+                }
                 Some(note) = self.notes.recv() => self.note_all(note),
                 () = self.handle.ordered() => self.obey(),
-                () = raised(&mut stopping) => self.end.close(close::GOING_AWAY, "the Worker stops"),
                 () = tokio::time::sleep(wait) => self.time(),
             }
         };
         self.app.links.gone(&self.handle);
         if let Some(Close { code, reason }) = end {
+            self.app.metrics.closes.one(&code.to_string());
             tracing::info!(host = self.owner.host, org = self.owner.org, code, reason, "closing a link");
             say_goodbye(&mut socket, code, reason).await;
         } else {
+            self.app.metrics.closes.one("broken");
             tracing::info!(host = self.owner.host, org = self.owner.org, "a link is gone");
         }
     }
 
-    /// Does what the machine wants done, and sends what is due. Answers how the connection is to end.
+    fn wake_at(&self) -> Mono {
+        if self.dispatch.is_behind() && self.drain_until.is_none() {
+            return Mono::default();
+        }
+        let own = self.drain_until.map_or(self.wake_at, |until| until.min(self.wake_at));
+        self.dispatch.wake_at().map_or(own, |at| at.min(own))
+    }
+
+    /// The process stops: whatever was read gets its answer, then the link ends.
+    fn drain(&mut self) {
+        self.drain_until = Some(self.app.mono() + DRAIN_WAIT);
+        self.end_if_drained();
+    }
+
+    fn end_if_drained(&mut self) {
+        let Some(until) = self.drain_until else { return };
+        let is_done = self.unanswered.is_empty() && self.calls.is_empty();
+        if is_done || self.app.mono() >= until {
+            self.end.close(close::GOING_AWAY, "the Worker stops");
+        }
+    }
+
+    /// Does what the machine wants done, and sends what is due, but not more than a part of it at once. Answers how the
+    /// connection is to end.
     async fn act(&mut self, socket: &mut WebSocket) -> Result<Option<Close>, axum::Error> {
-        loop {
-            while let Some(output) = self.end.poll() {
-                match output {
-                    Output::Write(text) => socket.feed(Message::Text(text.into())).await?,
-                    Output::Event(event) => self.event(event),
-                    Output::WakeAt(at) => self.wake_at = at,
-                    Output::Close(end) => return Ok(Some(end)),
-                }
-            }
+        if let Some(end) = self.write(socket).await? {
+            return Ok(Some(end));
+        }
+        if self.drain_until.is_none() {
             self.dispatch.send(&mut self.end);
-            match self.end.poll() {
-                Some(Output::Write(text)) => socket.feed(Message::Text(text.into())).await?,
-                Some(Output::Event(event)) => self.event(event),
-                Some(Output::WakeAt(at)) => self.wake_at = at,
-                Some(Output::Close(end)) => return Ok(Some(end)),
-                None => break,
+            if let Some(end) = self.write(socket).await? {
+                return Ok(Some(end));
             }
         }
         socket.flush().await?;
         self.dispatch.record();
+        Ok(None)
+    }
+
+    async fn write(&mut self, socket: &mut WebSocket) -> Result<Option<Close>, axum::Error> {
+        while let Some(output) = self.end.poll() {
+            match output {
+                Output::Write(text) => {
+                    self.app.metrics.frames_out.one(text.len());
+                    socket.feed(Message::Text(text.into())).await?;
+                }
+                Output::Event(event) => self.event(event),
+                Output::WakeAt(at) => self.wake_at = at,
+                Output::Close(end) => return Ok(Some(end)),
+            }
+        }
         Ok(None)
     }
 
@@ -219,7 +281,10 @@ impl Link {
         let now = self.app.mono();
         match message {
             Some(Ok(Message::Text(text))) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
-            Some(Ok(Message::Text(text))) => self.end.handle(Input::Text(text.as_str()), now),
+            Some(Ok(Message::Text(text))) => {
+                self.app.metrics.frames_in.one(text.len());
+                self.end.handle(Input::Text(text.as_str()), now);
+            }
             Some(Ok(Message::Binary(_))) => self.end.handle(Input::Binary, now),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => self.end.handle(Input::Sound, now),
             Some(Err(err)) if is_too_long(&err) => self.end.handle(Input::TooLong, now),
@@ -239,13 +304,23 @@ impl Link {
         while let Ok(note) = self.notes.try_recv() {
             self.note(note);
         }
+        self.end_if_drained();
     }
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Sent { id, nak: None } => self.end.send_ack(&id),
-            Note::Sent { id, nak: Some(code) } => self.end.send_nak(&id, code),
-            Note::Answer { rid, result } => self.end.rpc_result(&rid, result),
+            Note::Sent { id, nak } => {
+                let took = self.unanswered.answered(&id, self.app.mono());
+                self.app.metrics.sent(took, nak.map(NakCode::as_str));
+                match nak {
+                    None => self.end.send_ack(&id),
+                    Some(code) => self.end.send_nak(&id, code),
+                }
+            }
+            Note::Answer { rid, result, owed } => {
+                self.calls.ended(owed);
+                self.end.rpc_result(&rid, result);
+            }
             Note::Roster(agents) => self.dispatch.present(agents),
             Note::Recorded(agent) => self.dispatch.recorded(&agent),
             Note::Moved(agent) => self.dispatch.moved(agent),
@@ -270,6 +345,7 @@ impl Link {
         let now = self.app.mono();
         self.end.handle(Input::Tick, now);
         self.dispatch.time(now);
+        self.end_if_drained();
     }
 
     fn event(&mut self, event: WorkerEvent) {
@@ -277,6 +353,7 @@ impl Link {
             WorkerEvent::Hello { daemon_ver } => self.hello(daemon_ver),
             WorkerEvent::Roster(agents) => self.roster(agents),
             WorkerEvent::Send(frame) => {
+                self.unanswered.came(&frame.id, self.app.mono());
                 route::send(&self.app, &self.owner, &self.senders, frame, &self.tell);
             }
             WorkerEvent::DeliverAck { id, agent } => self.delivered(id, agent),
@@ -284,17 +361,14 @@ impl Link {
                 self.refused(id, agent, code, retryable);
             }
             WorkerEvent::Rpc { rid, method, params } => {
-                let (app, owner, tell) = (self.app.clone(), self.owner.clone(), self.tell.clone());
-                tokio::spawn(async move {
-                    let result = rpc::call(&app, &owner, &method, params).await;
-                    // The link may be gone; the daemon asks again on its next one.
-                    let _ = tell.send(Note::Answer { rid, result });
-                });
+                self.calls.start((&self.app, &self.owner, &self.handle), &self.tell, rid, method, params);
             }
         }
     }
 
-    fn hello(&mut self, daemon_ver: String) {
+    fn hello(&mut self, mut daemon_ver: String) {
+        cut(&mut daemon_ver, WORD_BYTES);
+        self.leave.greeted();
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
@@ -319,6 +393,10 @@ impl Link {
     fn roster(&mut self, mut agents: Vec<AgentInfo>) {
         agents.retain(|agent| agent.name.parse::<Name>().is_ok());
         agents.truncate(ROSTER_MAX);
+        for agent in &mut agents {
+            let AgentInfo { name: _, kind, pane_id, status, cwd, title, named_by: _ } = agent;
+            [kind, pane_id, status, cwd, title].into_iter().for_each(|text| cut(text, ROSTER_TEXT_BYTES));
+        }
         let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
@@ -354,9 +432,20 @@ impl Link {
         );
     }
 
-    fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
+    fn refused(&mut self, id: String, agent: Option<String>, mut code: String, retryable: bool) {
+        cut(&mut code, WORD_BYTES);
+        self.app.metrics.deliver_nacked(&code);
         let waiting = self.dispatch.refused(&id, agent.as_deref());
-        tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
+        let (shown, of) =
+            (text::clip(&id, WORD_BYTES), agent.as_deref().map(|of| text::clip(of, WORD_BYTES)));
+        tracing::info!(
+            host = self.owner.host,
+            id = shown,
+            agent = of,
+            code,
+            retryable,
+            "a delivery was refused"
+        );
         let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
         let noting =
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
@@ -416,8 +505,16 @@ impl Link {
                     let _ = tell.send(note);
                 }
             }
-            Err(err) => tracing::error!(%err, "{doing} failed"),
+            Err(err) => tracing::error!(doing, %err, "changing the ledger failed"),
         }
+    }
+}
+
+/// Leaves out what is beyond `longest` bytes.
+fn cut(text: &mut String, longest: usize) {
+    if text.len() > longest {
+        let end = (0..=longest).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+        text.truncate(end);
     }
 }
 

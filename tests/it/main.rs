@@ -25,4 +25,5 @@ mod whole;
 mod wire_dump;
 mod worker;
 mod worker_admin;
+mod worker_ops;
 mod worker_serve;

@@ -13,7 +13,6 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
-use super::{Counters, StoreError, Tx};
+use super::{StoreError, Tx, Work};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
@@ -151,7 +150,7 @@ pub(super) struct Writer {
     /// Most changes of one transaction.
     group: usize,
     turnstile: Arc<Turnstile>,
-    counters: Arc<Counters>,
+    work: Arc<Work>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -162,7 +161,7 @@ impl Writer {
         group: usize,
         turnstile: Arc<Turnstile>,
         watch: Watch,
-        counters: Arc<Counters>,
+        work: Arc<Work>,
     ) -> Result<Self, StoreError> {
         let told = move |_: &mut rusqlite::hooks::Wal, pages| {
             watch.log_has(pages);
@@ -170,7 +169,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, counters, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, work, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -193,15 +192,17 @@ impl Writer {
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
         let size = jobs.len().min(self.group);
+        let began = self.work.begin();
         let (ran, outcome) = match self.begin() {
             Ok(()) => {
                 let ran = self.run_all(&mut jobs[..size]);
-                ran.map_or_else(|err| (size, Err(err)), |ran| (ran, self.commit(ran)))
+                ran.map_or_else(|err| (size, Err(err)), |ran| (ran, self.commit()))
             }
             Err(err) => (size, Err(err)),
         };
+        self.work.end(began, ran, outcome.is_ok());
         if let Err(err) = &outcome {
-            tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
+            tracing::error!(changes = ran, err = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
             self.turnstile.directory_changed();
@@ -223,7 +224,7 @@ impl Writer {
         });
         if let Err(err) = passed {
             // The turnstile is only manners: without it the engine's own locks still keep the file whole.
-            tracing::warn!(error = %err, "cannot take turns at the ledger");
+            tracing::warn!(%err, "cannot take turns at the ledger");
         }
         begun
     }
@@ -275,19 +276,16 @@ impl Writer {
         if !self.connection.is_autocommit()
             && let Err(err) = self.statement("ROLLBACK")
         {
-            tracing::error!(error = %StoreError::sql(&self.path, err), "rollback failed");
+            tracing::error!(err = %StoreError::sql(&self.path, err), "rollback failed");
         }
     }
 
-    fn commit(&self, changes: usize) -> rusqlite::Result<()> {
+    fn commit(&self) -> rusqlite::Result<()> {
         if self.connection.is_autocommit() {
             return Err(failure("the engine gave the transaction up"));
         }
         let committed = self.statement("COMMIT");
-        if committed.is_ok() {
-            self.counters.commits.fetch_add(1, Ordering::Relaxed);
-            self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
-        } else {
+        if committed.is_err() {
             self.roll_back();
         }
         committed
