@@ -196,6 +196,53 @@ fn too_few_descriptors_and_a_socket_that_is_none_are_told_before_it_begins() {
 }
 
 #[test]
+fn the_units_of_the_worker_start_what_there_is_and_let_it_do_nothing_else() {
+    let home = Home::new();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    let ours = format!("{}/", crate::support::programs().display());
+    let mut units = Vec::new();
+    for name in ["transit-worker.service", "transit-worker.socket"] {
+        let unit = fs::read_to_string(folder.join(name)).unwrap();
+        units.push((home.file(name, unit.replace("/usr/local/bin/", &ours)), unit));
+    }
+    let service = &units[0].1;
+    let of = |name: &str| service.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let mut words = of("ExecStart=/usr/local/bin/").split(' ');
+    let ran = home.command(words.next().unwrap()).args(words).arg("--help").output().unwrap();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let user = fs::read_to_string(folder.join("transit-worker.sysusers")).unwrap();
+    assert_eq!(user.split_whitespace().nth(1), Some(of("User=")));
+    let database = of("Environment=TRANSIT_DATABASE=sqlite:/var/lib/");
+    assert!(database.starts_with(of("StateDirectory=")), "{database}");
+    for hardened in [
+        "ProtectSystem=strict",
+        "NoNewPrivileges=yes",
+        "MemoryDenyWriteExecute=yes",
+        "CapabilityBoundingSet=",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+        "SystemCallFilter=@system-service",
+        "WatchdogSec=30s",
+        "Type=notify",
+    ] {
+        assert!(service.lines().any(|line| line == hardened), "{hardened}");
+    }
+    let analyze = |args: &[&str], files: &[&std::path::PathBuf]| {
+        home.foreign("systemd-analyze").args(args).args(files).output()
+    };
+    let files: Vec<_> = units.iter().map(|(file, _)| file).collect();
+    match analyze(&["verify", "--man=no"], &files) {
+        Err(_) => crate::support::left_out("what needs systemd-analyze, which is not installed"),
+        Ok(checked) => {
+            let said = text(&checked.stderr);
+            assert!(checked.status.success() && said.is_empty(), "{said}");
+            // Ten times what it calls the exposure, of 100.
+            let secure = analyze(&["security", "--offline=yes", "--threshold=20"], &files[..1]).unwrap();
+            assert!(secure.status.success(), "{}{}", text(&secure.stdout), text(&secure.stderr));
+        }
+    }
+}
+
+#[test]
 fn no_secret_token_body_or_query_of_a_reply_address_is_in_any_log() {
     const BODY: &str = "marker-of-a-body";
     const ANSWER: &str = "marker-of-an-answer";
