@@ -139,6 +139,13 @@ pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Time for which `(id, agent)` of an injected delivery, and what was sent, is remembered.
 pub const HISTORY_KEEP: Duration = Duration::from_secs(14 * 24 * 3600);
 
+/// Time for which the Worker keeps a message that is settled, dead or refused, unless the operator says otherwise.
+pub const MESSAGES_KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time for which the Worker keeps a settled delivery and its reply, unless the operator says otherwise.
+pub const DELIVERIES_KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Time for which a source's `event_key` is known again at the least, whatever else is kept.
+pub const EVENT_KEY_KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Time for which an enrolment code is valid.
 pub const ENROLL_TTL: Duration = Duration::from_secs(15 * 60);
 /// Longest path of a Unix socket, in bytes.

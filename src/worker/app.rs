@@ -17,13 +17,14 @@ use tokio::sync::{oneshot, watch};
 
 use super::Limits;
 use super::callback::Callbacks;
+use super::clocks::Clocks;
 use super::links::Links;
 use super::metrics::Metrics;
 use super::places::Places;
 use super::probes::{self, Waiting};
 use super::sources::Sources;
-use super::{enroll, ingest, link};
-use crate::clock::{Bucket, Clock, Mono, SystemClock, Wall};
+use super::{enroll, ingest, socket};
+use crate::clock::{Bucket, Clock, Mono, Wall};
 use crate::limits::BODY_WAIT;
 use crate::store::StoreError;
 use crate::store::ledger::{Db, Tx};
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     /// Opens the secrets of sources.
     pub(super) key: MasterKey,
     /// The machine's clocks.
-    pub(super) clock: SystemClock,
+    pub(super) clock: Clocks,
     /// Who is connected.
     pub(super) links: Links,
     /// Where a reply is posted from.
@@ -63,7 +64,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(db: Db, key: MasterKey, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
-        let clock = SystemClock::new();
+        let clock = Clocks::default();
         Self {
             db,
             key,
@@ -158,7 +159,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn router(app: App, with_probes: bool) -> Router {
     let routes = Router::new()
         .route("/api/daemon/enroll", post(enroll::enroll))
-        .route("/api/daemon/ws", get(link::upgrade))
+        .route("/api/daemon/ws", get(socket::upgrade))
         .route("/ingest/{source}", post(ingest::receive))
         .route("/ingest/{source}/health", get(ingest::health))
         .route("/healthz", get(probes::health));

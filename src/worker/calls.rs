@@ -16,38 +16,53 @@ use super::rpc;
 use crate::limits::ANSWERS_OWED;
 use crate::proto::wire::close;
 
+/// How many calls of a link are not answered, and how much is owed to it.
 #[derive(Default)]
 pub(super) struct Calls {
-    /// Those that are not answered.
     count: usize,
     /// Bytes of the answers that the link has not taken.
     owed: Arc<AtomicUsize>,
 }
 
+/// A call of a daemon.
+pub(super) struct Call {
+    app: App,
+    owner: Arc<Owner>,
+    handle: Arc<Handle>,
+    tell: UnboundedSender<Note>,
+    owed: Arc<AtomicUsize>,
+    rid: String,
+    method: String,
+    params: Value,
+}
+
+impl Call {
+    /// Answers it; the link hears of it by a note, or ends when too much is owed to it already.
+    pub(super) async fn answer(self) {
+        let result = rpc::call(&self.app, &self.owner, &self.method, self.params).await;
+        self.app.metrics.called(&self.method, result.as_ref().err().map(|err| err.code.as_str()));
+        let owed = result.as_ref().map_or(0, weight);
+        if self.owed.fetch_add(owed, Ordering::Relaxed) > ANSWERS_OWED {
+            return self.handle.close(close::RATE, "answers are not read");
+        }
+        // The link may be gone; the daemon asks again on its next one.
+        let _ = self.tell.send(Note::Answer { rid: self.rid, result, owed });
+    }
+}
+
 impl Calls {
-    /// Begins to answer a call; the answer comes as a note, unless there are too many already.
-    pub(super) fn start(
+    /// A call that is to be answered.
+    pub(super) fn begin(
         &mut self,
         (app, owner, handle): (&App, &Arc<Owner>, &Arc<Handle>),
         tell: &UnboundedSender<Note>,
         rid: String,
         method: String,
         params: Value,
-    ) {
+    ) -> Call {
         self.count += 1;
         let (app, owner, handle) = (app.clone(), owner.clone(), handle.clone());
-        let (tell, owed_in_all) = (tell.clone(), self.owed.clone());
-        tokio::spawn(async move {
-            let result = rpc::call(&app, &owner, &method, params).await;
-            app.metrics.called(&method, result.as_ref().err().map(|err| err.code.as_str()));
-            let owed = result.as_ref().map_or(0, weight);
-            if owed_in_all.fetch_add(owed, Ordering::Relaxed) > ANSWERS_OWED {
-                owed_in_all.fetch_sub(owed, Ordering::Relaxed);
-                return handle.close(close::RATE, "answers are not read");
-            }
-            // The link may be gone; the daemon asks again on its next one.
-            let _ = tell.send(Note::Answer { rid, result, owed });
-        });
+        Call { app, owner, handle, tell: tell.clone(), owed: self.owed.clone(), rid, method, params }
     }
 
     /// The link has taken an answer.

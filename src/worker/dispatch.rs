@@ -3,7 +3,7 @@
 //! The ledger has the truth; this only knows what this socket has been sent and not answered, so that the row that
 //! records an attempt need not be waited for. It dies with the socket.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ impl Side {
 }
 
 struct Flight {
+    /// The place of its row.
+    seq: i64,
     /// Order of sending on this link.
     number: u64,
     again_at: Mono,
@@ -118,8 +120,8 @@ pub(super) struct Dispatch {
     app: App,
     owner: Arc<Owner>,
     /// The agents that the daemon says are there; nothing is sent to others.
-    present: HashSet<String>,
-    queues: HashMap<String, AgentQueue>,
+    present: BTreeSet<String>,
+    queues: BTreeMap<String, AgentQueue>,
     sent: u64,
     /// What went out and is not recorded yet.
     unrecorded: Vec<Sent>,
@@ -147,7 +149,7 @@ impl Dispatch {
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
-    pub(super) fn present(&mut self, agents: HashSet<String>) {
+    pub(super) fn present(&mut self, agents: BTreeSet<String>) {
         self.queues
             .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;
@@ -205,8 +207,8 @@ impl Dispatch {
     }
 
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
-    /// it is about, and when it was asked.
-    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<Mono>)> {
+    /// it is about, and what it answers when that was sent on this connection.
+    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<Flight>)> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
@@ -214,24 +216,22 @@ impl Dispatch {
         };
         let agent = agent.map(str::to_owned).or_else(oldest)?;
         let queue = self.queues.get_mut(&agent)?;
-        let since = queue.flights.remove(id).map(|flight| flight.since);
+        let flight = queue.flights.remove(id);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
             self.look_at(agent.clone());
         }
-        Some((agent, since))
+        Some((agent, flight))
     }
 
-    /// The daemon has it in the agent's session.
-    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) {
+    /// The daemon has it in the agent's session. Answers the place of the row when it was sent on this connection.
+    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) -> Option<i64> {
         let now = self.app.mono();
-        let Some((agent, since)) = self.answered(id, agent) else { return };
-        if let Some(since) = since {
-            self.app.metrics.deliver_acked(now.since(since));
-        }
-        if let Some(queue) = self.queues.get_mut(&agent) {
-            queue.settled.add(id, now);
-        }
+        let (agent, flight) = self.answered(id, agent)?;
+        self.queues.get_mut(&agent)?.settled.add(id, now);
+        let flight = flight?;
+        self.app.metrics.deliver_acked(now.since(flight.since));
+        Some(flight.seq)
     }
 
     /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
@@ -335,7 +335,8 @@ impl Dispatch {
             let is_message = redelivery.is_none();
             let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery, _)| redelivery);
             let since = before.map_or(mono, |(_, _, since)| since);
-            queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at, redelivery, since });
+            let flight = Flight { seq, number: self.sent, again_at, redelivery, since };
+            queue.flights.insert(id.to_owned(), flight);
             sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
             Step::Sent(redelivery)
         };

@@ -1,33 +1,27 @@
-//! One daemon's socket: it feeds the machine of transit-wire/1 and does what comes out of it.
+//! What one daemon's connection does, without its socket: it feeds the machine of transit-wire/1 and does what comes
+//! out of it.
 //!
-//! Nothing here waits for the disk. What the ledger answers comes back to the link as a note, between frames.
+//! Nothing here waits, neither for the disk nor for the peer. What the ledger answers comes back as a note, between
+//! frames; what is to be written is asked for with [`Link::next`]. [`super::socket`] moves the bytes.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER, UPGRADE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
-use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::app::{App, error, failed, unauthorized};
+use super::app::App;
+pub(super) use super::calls::Call;
 use super::calls::Calls;
-use super::connection::raised;
 use super::dispatch::Dispatch;
-use super::links::{Grown, Handle, Leave, Owner};
-use super::metrics::{REFUSALS, Unanswered};
+use super::links::{Grown, Handle, Owner};
+use super::metrics::Unanswered;
 use super::route;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::id::IdKind;
 use crate::limits::{FRAME_BYTES, ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
-use crate::net::ws;
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
@@ -35,68 +29,16 @@ use crate::store::ledger::messages::{self, Refused};
 use crate::store::ledger::{credentials, deliveries, directory, roster};
 use crate::text;
 
-/// A message up to here is read whole, so that one over the limit can be told so in order.
-const MESSAGE_BYTES: usize = 2 * FRAME_BYTES;
-/// Small buffers: most sockets are idle most of the time. The one for writing grows only when it is used.
-const READ_BUFFER: usize = 4096;
-const WRITE_BUFFER: usize = 16 * 1024;
-/// Frames that are taken before what they gave rise to is sent.
-const FRAMES_AT_ONCE: usize = 64;
-/// Time that a peer has for its half of the closing handshake.
-const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// After a hello, daemons get this long to send late answers before lost ones are sent again.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
 /// Time that messages and calls which were read have for their answers, when the process stops.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
-/// When a host that has too many sockets may ask again, in seconds.
-const ASK_AGAIN_S: u64 = 5;
 
-/// `GET /api/daemon/ws`.
-pub(super) async fn upgrade(
-    State(app): State<App>,
-    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let Ok(socket) = socket else {
-        let mut answer = error(StatusCode::UPGRADE_REQUIRED, "WebSocket upgrade required");
-        answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-        return answer;
-    };
-    let owner = match bearer(&headers).map(|token| owner(&app, token)) {
-        Some(Ok(Some(owner))) => owner,
-        Some(Err(err)) => return failed("reading hosts", &err),
-        None | Some(Ok(None)) => return unauthorized(),
-    };
-    if *app.stopping.borrow() {
-        return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
-    }
-    let Some(leave) = Leave::ask(&app, &owner.host_id) else {
-        app.metrics.refused.one(REFUSALS[1]);
-        tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
-        return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
-    };
-    socket
-        .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(WRITE_BUFFER)
-        .max_message_size(MESSAGE_BYTES)
-        .max_frame_size(MESSAGE_BYTES)
-        .on_upgrade(move |socket| async move { Link::new(app, owner, leave).run(socket).await })
-}
-
-fn busy(status: StatusCode, why: &str, again_after_s: u64) -> Response {
-    let mut answer = error(status, why);
-    answer.headers_mut().insert(RETRY_AFTER, again_after_s.into());
-    answer
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-fn owner(app: &App, token: &str) -> Result<Option<Owner>, StoreError> {
+/// Whose device token this is.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub(super) fn owner(app: &App, token: &str) -> Result<Option<Owner>, StoreError> {
     let token_hash = credentials::token_hash(token);
     app.db.read(|tx| {
         let Some(host) = directory::host_by_token(tx, &token_hash)? else { return Ok(None) };
@@ -118,7 +60,7 @@ pub(super) enum Note {
     /// A call has its answer.
     Answer { rid: String, result: Result<Value, RpcError>, owed: usize },
     /// A roster is committed.
-    Roster(HashSet<String>),
+    Roster(BTreeSet<String>),
     /// A refusal of this agent is in the ledger, or failed to get there.
     Recorded(String),
     /// Others waited behind something that is gone.
@@ -127,28 +69,54 @@ pub(super) enum Note {
     Later(Wall),
 }
 
-/// One socket. It owns its host's deliveries for as long as no newer one says hello.
-struct Link {
+/// What a link hears of its peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Heard<'a> {
+    /// A text frame.
+    Text(&'a str),
+    /// A binary frame.
+    Binary,
+    /// A frame that is longer than any that is read.
+    TooLong,
+    /// A sign of life that is no frame.
+    Sound,
+    /// The connection is at its end, with the code and the reason that this has.
+    Fault(u16, &'a str),
+}
+
+/// What a link wants done.
+pub(super) enum Doing {
+    /// A frame is to be written.
+    Write(String),
+    /// A call is to be answered, in its own time.
+    Answer(Call),
+    /// The connection is to be closed. Nothing comes after this.
+    End(Close),
+}
+
+/// One connection. It owns its host's deliveries for as long as no newer one says hello.
+pub(super) struct Link {
     app: App,
     handle: Arc<Handle>,
     owner: Arc<Owner>,
     end: WorkerEnd,
     dispatch: Dispatch,
     /// The agents that may send: those of the last roster, also of an earlier connection.
-    senders: HashSet<String>,
+    senders: BTreeSet<String>,
     tell: UnboundedSender<Note>,
-    notes: UnboundedReceiver<Note>,
     wake_at: Mono,
-    leave: Leave,
     /// Messages that were read and not answered.
     unanswered: Unanswered,
     calls: Calls,
+    /// As much was asked to be written as is written at once.
+    is_full: bool,
     /// Since the process stops: until when what was read is still answered. Nothing is read any more.
     drain_until: Option<Mono>,
 }
 
 impl Link {
-    fn new(app: App, owner: Owner, leave: Leave) -> Self {
+    /// A connection that was just opened with a good token, and where the notes for it come.
+    pub(super) fn new(app: App, owner: Owner) -> (Self, UnboundedReceiver<Note>) {
         let now = app.mono();
         let config =
             WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
@@ -156,158 +124,102 @@ impl Link {
         let (handle, owner) = (Handle::new(owner.clone()), Arc::new(owner));
         app.links.opened();
         let (rate, burst) = app.limits.frames;
-        Self {
+        let link = Self {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
-            senders: HashSet::new(),
+            senders: BTreeSet::new(),
             wake_at: now,
-            leave,
             unanswered: Unanswered::default(),
             calls: Calls::default(),
+            is_full: false,
             drain_until: None,
             app,
             handle,
             owner,
             tell,
-            notes,
-        }
-    }
-
-    async fn run(mut self, mut socket: WebSocket) {
-        let mut stopping = self.app.stopping.clone();
-        let end = loop {
-            match self.act(&mut socket).await {
-                Ok(None) => {}
-                Ok(Some(end)) => break Some(end),
-                // The peer is gone, or takes nothing.
-                Err(_) => break None,
-            }
-            let wait = self.wake_at().since(self.app.mono());
-            let is_draining = self.drain_until.is_some();
-            tokio::select! {
-                // What the peer has said is heard before it is found silent.
-                biased;
-                () = raised(&mut stopping), if !is_draining => self.drain(),
-                message = socket.next(), if !is_draining => {
-                    if !self.hear_all(message, &mut socket) { break None }
-                }
-                Some(note) = self.notes.recv() => self.note_all(note),
-                () = self.handle.ordered() => self.obey(),
-                () = tokio::time::sleep(wait) => self.time(),
-            }
         };
-        self.app.links.gone(&self.handle);
-        if let Some(Close { code, reason }) = end {
-            self.app.metrics.closes.one(&code.to_string());
-            tracing::info!(host = self.owner.host, org = self.owner.org, code, reason, "closing a link");
-            say_goodbye(&mut socket, code, reason).await;
-        } else {
-            self.app.metrics.closes.one("broken");
-            tracing::info!(host = self.owner.host, org = self.owner.org, "a link is gone");
+        (link, notes)
+    }
+
+    /// How others reach it.
+    pub(super) fn handle(&self) -> Arc<Handle> {
+        self.handle.clone()
+    }
+
+    /// The next thing to do. Once there is nothing more and all of it is done, [`written`](Self::written) is told.
+    pub(super) fn next(&mut self) -> Option<Doing> {
+        loop {
+            let output = self.end.poll().or_else(|| {
+                self.send();
+                self.end.poll()
+            })?;
+            match output {
+                Output::Write(text) => {
+                    self.app.metrics.frames_out.one(text.len());
+                    return Some(Doing::Write(text));
+                }
+                Output::Event(event) => {
+                    if let Some(call) = self.event(event) {
+                        return Some(Doing::Answer(call));
+                    }
+                }
+                Output::WakeAt(at) => self.wake_at = at,
+                Output::Close(end) => return Some(Doing::End(end)),
+            }
         }
     }
 
-    fn wake_at(&self) -> Mono {
-        if self.dispatch.is_behind() && self.drain_until.is_none() {
-            return Mono::default();
+    /// Sends what is due, but not more than a part of it before that is written: what is sent is held in memory.
+    fn send(&mut self) {
+        if !self.is_full && self.drain_until.is_none() {
+            self.dispatch.send(&mut self.end);
+            self.is_full = self.dispatch.is_behind();
+        }
+    }
+
+    /// All that was to be written is with the peer's system.
+    pub(super) fn written(&mut self) {
+        self.is_full = false;
+        self.dispatch.record();
+    }
+
+    /// When [`time`](Self::time) is to be called.
+    pub(super) fn wake_at(&self) -> Mono {
+        if self.drain_until.is_none() && self.dispatch.is_behind() {
+            return self.app.mono();
         }
         let own = self.drain_until.map_or(self.wake_at, |until| until.min(self.wake_at));
         self.dispatch.wake_at().map_or(own, |at| at.min(own))
     }
 
-    /// The process stops: whatever was read gets its answer, then the link ends.
-    fn drain(&mut self) {
-        self.drain_until = Some(self.app.mono() + DRAIN_WAIT);
-        self.end_if_drained();
+    /// Whether its hello was good.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.end.is_ready()
     }
 
-    fn end_if_drained(&mut self) {
-        let Some(until) = self.drain_until else { return };
-        let is_done = self.unanswered.is_empty() && self.calls.is_empty();
-        if is_done || self.app.mono() >= until {
-            self.end.close(close::GOING_AWAY, "the Worker stops");
-        }
+    /// Whether the process stops, and nothing is read any more.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain_until.is_some()
     }
 
-    /// Does what the machine wants done, and sends what is due, but not more than a part of it at once. Answers how the
-    /// connection is to end.
-    async fn act(&mut self, socket: &mut WebSocket) -> Result<Option<Close>, axum::Error> {
-        if let Some(end) = self.write(socket).await? {
-            return Ok(Some(end));
-        }
-        if self.drain_until.is_none() {
-            self.dispatch.send(&mut self.end);
-            if let Some(end) = self.write(socket).await? {
-                return Ok(Some(end));
-            }
-        }
-        socket.flush().await?;
-        self.dispatch.record();
-        Ok(None)
-    }
-
-    async fn write(&mut self, socket: &mut WebSocket) -> Result<Option<Close>, axum::Error> {
-        while let Some(output) = self.end.poll() {
-            match output {
-                Output::Write(text) => {
-                    self.app.metrics.frames_out.one(text.len());
-                    socket.feed(Message::Text(text.into())).await?;
-                }
-                Output::Event(event) => self.event(event),
-                Output::WakeAt(at) => self.wake_at = at,
-                Output::Close(end) => return Ok(Some(end)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes a message, and those that are there already behind it. `false` when there will be no more.
-    fn hear_all(&mut self, first: Option<Result<Message, axum::Error>>, socket: &mut WebSocket) -> bool {
-        let mut next = Some(first);
-        for _ in 0..FRAMES_AT_ONCE {
-            let Some(message) = next else { return true };
-            // Nothing comes after an error; what it means is still to be told.
-            let is_last = matches!(message, Some(Err(_)));
-            let heard = self.hear(message);
-            if is_last || !heard {
-                return heard;
-            }
-            next = socket.next().now_or_never();
-        }
-        next.is_none_or(|last| self.hear(last))
-    }
-
-    fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
+    /// Takes what came from the peer.
+    pub(super) fn hear(&mut self, heard: Heard<'_>) {
         let now = self.app.mono();
-        match message {
-            Some(Ok(Message::Text(text))) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
-            Some(Ok(Message::Text(text))) => {
+        match heard {
+            Heard::Text(text) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
+            Heard::Text(text) => {
                 self.app.metrics.frames_in.one(text.len());
-                self.end.handle(Input::Text(text.as_str()), now);
+                self.end.handle(Input::Text(text), now);
             }
-            Some(Ok(Message::Binary(_))) => self.end.handle(Input::Binary, now),
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => self.end.handle(Input::Sound, now),
-            Some(Err(err)) if is_too_long(&err) => self.end.handle(Input::TooLong, now),
-            // The peer's goodbye is answered by the socket itself while the last of it is read.
-            Some(Ok(Message::Close(_))) => self.end.close(close::GOING_AWAY, ""),
-            Some(Err(err)) => match tungstenite_error(&err).and_then(ws::fault) {
-                Some((code, reason)) => self.end.close(code, reason),
-                None => return false,
-            },
-            None => return false,
+            Heard::Binary => self.end.handle(Input::Binary, now),
+            Heard::TooLong => self.end.handle(Input::TooLong, now),
+            Heard::Sound => self.end.handle(Input::Sound, now),
+            Heard::Fault(code, reason) => self.end.close(code, reason),
         }
-        true
     }
 
-    fn note_all(&mut self, first: Note) {
-        self.note(first);
-        while let Ok(note) = self.notes.try_recv() {
-            self.note(note);
-        }
-        self.end_if_drained();
-    }
-
-    fn note(&mut self, note: Note) {
+    /// Takes what the ledger or a call has answered.
+    pub(super) fn note(&mut self, note: Note) {
         match note {
             Note::Sent { id, nak } => {
                 let took = self.unanswered.answered(&id, self.app.mono());
@@ -326,9 +238,11 @@ impl Link {
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }
+        self.end_if_drained();
     }
 
-    fn obey(&mut self) {
+    /// Does what others have ordered.
+    pub(super) fn obey(&mut self) {
         let orders = self.handle.orders();
         for (agent, by) in orders.grown {
             self.dispatch.grown(agent, by);
@@ -341,14 +255,46 @@ impl Link {
         }
     }
 
-    fn time(&mut self) {
+    /// Does what is due by time.
+    pub(super) fn time(&mut self) {
         let now = self.app.mono();
         self.end.handle(Input::Tick, now);
         self.dispatch.time(now);
         self.end_if_drained();
     }
 
-    fn event(&mut self, event: WorkerEvent) {
+    /// The process stops: what was read gets its answer, then the connection ends.
+    pub(super) fn stop(&mut self) {
+        self.drain_until = Some(self.app.mono() + DRAIN_WAIT);
+        self.end_if_drained();
+    }
+
+    fn end_if_drained(&mut self) {
+        let Some(until) = self.drain_until else { return };
+        let is_done = self.unanswered.is_empty() && self.calls.is_empty();
+        if is_done || self.app.mono() >= until {
+            self.end.close(close::GOING_AWAY, "the Worker stops");
+        }
+    }
+
+    /// The connection is at its end: the one that this link wanted, or the peer's.
+    pub(super) fn gone(&self, end: Option<&Close>) {
+        self.app.links.gone(&self.handle);
+        let Owner { host, org, .. } = &*self.owner;
+        match end {
+            Some(Close { code, reason }) => {
+                self.app.metrics.closes.one(&code.to_string());
+                tracing::info!(host, org, code, reason, "closing a link");
+            }
+            None => {
+                self.app.metrics.closes.one("broken");
+                tracing::info!(host, org, "a link is gone");
+            }
+        }
+    }
+
+    /// Answers a call that is to be answered.
+    fn event(&mut self, event: WorkerEvent) -> Option<Call> {
         match event {
             WorkerEvent::Hello { daemon_ver } => self.hello(daemon_ver),
             WorkerEvent::Roster(agents) => self.roster(agents),
@@ -361,14 +307,15 @@ impl Link {
                 self.refused(id, agent, code, retryable);
             }
             WorkerEvent::Rpc { rid, method, params } => {
-                self.calls.start((&self.app, &self.owner, &self.handle), &self.tell, rid, method, params);
+                let who = (&self.app, &self.owner, &self.handle);
+                return Some(self.calls.begin(who, &self.tell, rid, method, params));
             }
         }
+        None
     }
 
     fn hello(&mut self, mut daemon_ver: String) {
         cut(&mut daemon_ver, WORD_BYTES);
-        self.leave.greeted();
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
@@ -397,7 +344,7 @@ impl Link {
             let AgentInfo { name: _, kind, pane_id, status, cwd, title, named_by: _ } = agent;
             [kind, pane_id, status, cwd, title].into_iter().for_each(|text| cut(text, ROSTER_TEXT_BYTES));
         }
-        let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
+        let names: BTreeSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
         let (owner, now) = (self.owner.clone(), self.app.wall());
@@ -413,7 +360,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
-        self.dispatch.acknowledged(&id, agent.as_deref());
+        let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
         self.change_lazily(
@@ -426,7 +373,10 @@ impl Link {
                     }
                     return Ok(None);
                 }
-                messages::injected(tx, org_id, host, &id, agent.as_deref(), now)
+                match seq {
+                    Some(seq) => messages::injected_by_seq(tx, org_id, seq, now),
+                    None => messages::injected(tx, org_id, host, &id, agent.as_deref(), now),
+                }
             },
             |_, moved| moved.map(Note::Moved),
         );
@@ -516,23 +466,4 @@ fn cut(text: &mut String, longest: usize) {
         let end = (0..=longest).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
         text.truncate(end);
     }
-}
-
-/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
-/// comes is dropped by the connection itself.
-async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
-    let goodbye = async {
-        let frame = CloseFrame { code, reason: reason.into() };
-        let _ = socket.send(Message::Close(Some(frame))).await;
-        while let Some(Ok(_)) = socket.next().await {}
-    };
-    let _ = tokio::time::timeout(CLOSE_WAIT, goodbye).await;
-}
-
-fn is_too_long(err: &axum::Error) -> bool {
-    matches!(tungstenite_error(err), Some(tungstenite::Error::Capacity(_)))
-}
-
-fn tungstenite_error(err: &axum::Error) -> Option<&tungstenite::Error> {
-    std::error::Error::source(err)?.downcast_ref()
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything here is a hint or an order to a link's own task. A lost hint costs a delay, never a message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
@@ -41,7 +41,7 @@ pub(super) struct Handle {
 }
 
 /// What a queue has grown by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Grown {
     Messages,
     Deliveries,
@@ -51,9 +51,9 @@ pub(super) enum Grown {
 #[derive(Default)]
 pub(super) struct Orders {
     /// Agents whose queues have grown, and by what.
-    pub(super) grown: HashSet<(String, Grown)>,
+    pub(super) grown: BTreeSet<(String, Grown)>,
     /// Agents in whose queues something is due that was passed over.
-    pub(super) overdue: HashSet<String>,
+    pub(super) overdue: BTreeSet<String>,
     /// The link is to end.
     pub(super) close: Option<Close>,
 }
@@ -66,6 +66,12 @@ impl Handle {
     /// Ends once there are orders.
     pub(super) async fn ordered(&self) {
         self.given.notified().await;
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(super) fn has_orders(&self) -> bool {
+        let orders = lock(&self.orders);
+        !orders.grown.is_empty() || !orders.overdue.is_empty() || orders.close.is_some()
     }
 
     pub(super) fn orders(&self) -> Orders {
@@ -81,10 +87,10 @@ impl Handle {
 /// The links whose hello was good, and the number of all sockets.
 pub(super) struct Links {
     /// By organisation and host.
-    by_host: Mutex<HashMap<(String, String), Arc<Handle>>>,
+    by_host: Mutex<BTreeMap<(String, String), Arc<Handle>>>,
     open: watch::Sender<usize>,
     /// Sockets by host id: all, and those without a hello.
-    of_host: Mutex<HashMap<String, (u32, u32)>>,
+    of_host: Mutex<BTreeMap<String, (u32, u32)>>,
 }
 
 /// A host's leave to have one socket more, until it is let go.
@@ -223,7 +229,7 @@ mod tests {
         links.gone(&older);
         links.wake(&newer.owner.queue("jess"), Grown::Messages);
         links.wake(&handle("other").owner.queue("jess"), Grown::Messages);
-        assert_eq!(newer.orders().grown, HashSet::from([("jess".to_owned(), Grown::Messages)]));
+        assert_eq!(newer.orders().grown, BTreeSet::from([("jess".to_owned(), Grown::Messages)]));
         assert_eq!(links.all().len(), 1);
         links.gone(&newer);
         assert!(links.all().is_empty());

@@ -9,6 +9,7 @@
 mod app;
 mod callback;
 mod calls;
+mod clocks;
 mod connection;
 mod dispatch;
 mod enroll;
@@ -19,8 +20,12 @@ mod metrics;
 mod places;
 mod probes;
 mod receiver;
+mod retain;
 mod route;
 mod rpc;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod socket;
 mod sources;
 mod sweep;
 
@@ -37,6 +42,7 @@ use tokio::sync::watch;
 use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::store::StoreError;
+use crate::store::ledger::retention::Keep;
 use crate::store::ledger::sources::check_key;
 use crate::store::ledger::{self, Db, ServeLock, directory};
 use crate::store::seal::MasterKey;
@@ -71,12 +77,13 @@ pub struct Config {
     pub master_key: MasterKey,
     /// What a peer may do, and how much is committed at once.
     pub limits: Limits,
+    /// How long what is settled is kept.
+    pub keep: Keep,
 }
 
 impl Config {
     /// A Worker with the defaults of everything else.
     pub fn new(listen: SocketAddr, database: PathBuf, master_key: MasterKey) -> Self {
-        let limits = Limits::default();
         Self {
             listen,
             inherited: Vec::new(),
@@ -85,7 +92,8 @@ impl Config {
             public_url: None,
             allow_private_callbacks: false,
             master_key,
-            limits,
+            limits: Limits::default(),
+            keep: Keep::default(),
         }
     }
 }
@@ -151,7 +159,7 @@ pub enum WorkerError {
 /// When the address or the ledger cannot be had. Failures of single requests are theirs alone.
 pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let _lock = ServeLock::take(&config.database)?;
-    let db = Db::open_grouping(&config.database, config.limits.commit_group)?;
+    let db = Db::open_guarded(&config.database, config.limits.commit_group)?;
     let (doors, listen) = doors(&config)?;
     let probe_doors = config.metrics_listen.map(listen_on).transpose()?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
@@ -173,6 +181,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         let sweeper = tokio::spawn(sweep::run(app.clone()));
         let probes = probe_doors.map(|doors| tokio::spawn(serve_probes(doors, app.clone())));
         let alive = service::watchdog().map(|interval| tokio::spawn(say_alive(interval)));
+        let retainer = tokio::spawn(retain::run(app.clone(), config.keep));
         ready_now();
         tracing::info!(%listen, is_inherited, connections = config.limits.connections, "serving");
 
@@ -186,6 +195,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         // No request comes any more. The links say goodbye, and replies that are being posted are recorded.
         let _ = tokio::time::timeout_at(until, app.links.closed()).await;
         let _ = sweeper.await;
+        let _ = retainer.await;
         let _ = tokio::time::timeout_at(until, callbacks).await;
         probes.into_iter().chain(alive).for_each(|task| task.abort());
         tracing::info!("stopped");

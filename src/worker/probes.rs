@@ -76,6 +76,9 @@ fn known_obstacle(app: &Shared) -> Option<&'static str> {
     if *app.stopping.borrow() {
         return Some("stopping");
     }
+    if !app.db.has_room() {
+        return Some("disk");
+    }
     (app.db.work().busy_for() > STUCK).then_some("ledger")
 }
 

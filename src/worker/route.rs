@@ -1,7 +1,7 @@
 //! Where a message goes: the organisation is the token's, the sender must be one of its host's agents, and whatever
 //! is refused is refused with the code that says why.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -21,7 +21,7 @@ use crate::text;
 pub(super) fn send(
     app: &App,
     owner: &Owner,
-    senders: &HashSet<String>,
+    senders: &BTreeSet<String>,
     frame: SendFrame,
     tell: &UnboundedSender<Note>,
 ) {
@@ -36,7 +36,7 @@ pub(super) fn send(
 fn check(
     app: &App,
     owner: &Owner,
-    senders: &HashSet<String>,
+    senders: &BTreeSet<String>,
     frame: &SendFrame,
 ) -> Result<AgentAddr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
@@ -53,6 +53,9 @@ fn check(
     }
     if frame.body.len() > BODY_BYTES {
         return Err(NakCode::BodyTooLarge);
+    }
+    if !app.db.has_room() {
+        return Err(NakCode::RateLimited);
     }
     match to {
         Addr::Agent(to) => Ok(to),

@@ -1,4 +1,5 @@
-//! What is done by time alone: revoked hosts are cut off, queues are looked at, old messages end.
+//! What is done by time alone: room on the disk is watched, revoked hosts are cut off, queues are looked at, old
+//! messages end.
 
 use std::time::Duration;
 
@@ -22,11 +23,8 @@ pub(super) async fn run(app: App) {
     for round in 0_u32.. {
         let sweeping = app.clone();
         let swept = tokio::task::spawn_blocking(move || {
-            cut_off_revoked(&sweeping)?;
-            if round.is_multiple_of(OVERDUE_ROUNDS) {
-                wake_overdue(&sweeping)?;
-            }
-            if round.is_multiple_of(EXPIRY_ROUNDS) { expire(&sweeping) } else { Ok(()) }
+            sweeping.db.watch_room();
+            sweep(&sweeping, round)
         });
         match swept.await {
             Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
@@ -38,6 +36,15 @@ pub(super) async fn run(app: App) {
             () = tokio::time::sleep(INTERVAL) => {}
         }
     }
+}
+
+/// What one round does.
+pub(super) fn sweep(app: &App, round: u32) -> Result<(), StoreError> {
+    cut_off_revoked(app)?;
+    if round.is_multiple_of(OVERDUE_ROUNDS) {
+        wake_overdue(app)?;
+    }
+    if round.is_multiple_of(EXPIRY_ROUNDS) { expire(app) } else { Ok(()) }
 }
 
 /// A link whose token opens nothing any more, or opens another host, ends.

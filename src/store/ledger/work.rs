@@ -48,10 +48,9 @@ impl Work {
         Instant::now()
     }
 
-    /// The transaction of so many changes, which began then, was committed or was not.
-    pub(super) fn end(&self, began: Instant, changes: usize, is_committed: bool) {
+    /// The transaction that began then was committed or was not.
+    pub(super) fn end(&self, began: Instant, is_committed: bool) {
         if is_committed {
-            self.sizes.add(changes as u64);
             self.times.add_time(began.elapsed());
         } else {
             self.failures.one();
@@ -86,11 +85,11 @@ mod tests {
     fn what_failed_last_is_known_until_something_succeeds() {
         let work = Work::new();
         assert!(!work.has_failed() && work.busy_for().is_zero());
-        work.end(work.begin(), 3, false);
+        work.end(work.begin(), false);
         assert!(work.has_failed());
-        assert_eq!((work.failures.get(), work.sizes.read().count), (1, 0));
-        work.end(work.begin(), 3, true);
+        assert_eq!((work.failures.get(), work.times.read().count), (1, 0));
+        work.end(work.begin(), true);
         assert!(!work.has_failed() && work.busy_for().is_zero());
-        assert_eq!((work.sizes.read().count, work.sizes.read().sum, work.times.read().count), (1, 3, 1));
+        assert_eq!((work.failures.get(), work.times.read().count), (1, 1));
     }
 }

@@ -1,0 +1,3 @@
+//! The whole Worker, simulated.
+
+fn main() {}
