@@ -21,6 +21,7 @@ mod places;
 mod probes;
 mod receiver;
 mod retain;
+mod rooms;
 mod route;
 mod rpc;
 #[cfg(feature = "simulation")]

@@ -18,6 +18,8 @@ use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
 use crate::text;
 
+/// The way out of damage.
+const RESTORE: &str = "stop the server, and put back a copy made with transit-worker backup";
 /// A log of this many bytes is four times as long as it ever should be.
 const LONG_LOG: u64 = 256 * 1024 * 1024;
 /// Time for the Worker to say that it is well.
@@ -91,8 +93,10 @@ impl Findings {
     /// What one look found, or that it could not be made.
     fn tried(&mut self, check: &'static str, outcome: Result<(), StoreError>) {
         if let Err(err) = outcome {
-            let level = if matches!(err, StoreError::Damaged { .. }) { Level::Damaged } else { Level::Wrong };
-            self.add(level, check, err.to_string(), "transit-worker doctor --deep says more");
+            match err {
+                StoreError::Damaged { .. } => self.add(Level::Damaged, check, err.to_string(), RESTORE),
+                _ => self.wrong(check, err.to_string(), "see that the database can be read, and look again"),
+            }
         }
     }
 }
@@ -156,17 +160,16 @@ fn schema(look: &Look, found: &mut Findings) {
 }
 
 fn integrity(look: &Look, deep: bool, found: &mut Findings) -> Result<(), StoreError> {
-    const HINT: &str = "stop the server, and put back a copy made with transit-worker backup";
     let damage = look.damage(deep)?;
     if damage.is_empty() {
         found.ok("integrity", if deep { "every page and index is sound" } else { "every page is sound" });
     }
     for what in damage {
-        found.add(Level::Damaged, "integrity", what.replace('\n', " "), HINT);
+        found.add(Level::Damaged, "integrity", what.replace('\n', " "), RESTORE);
     }
     for (table, rows) in look.dangling()? {
         let text = format!("{rows} rows of {table} refer to rows that are not there");
-        found.add(Level::Damaged, "integrity", text, HINT);
+        found.add(Level::Damaged, "integrity", text, RESTORE);
     }
     Ok(())
 }
