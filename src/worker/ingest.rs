@@ -41,9 +41,10 @@ pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
 
 /// `POST /ingest/{source}`.
 pub(super) async fn receive(State(app): State<App>, request: Request) -> Response {
-    match take(&app, request).await {
-        Ok(answer) | Err(answer) => answer,
-    }
+    let began = app.mono();
+    let (Ok(answer) | Err(answer)) = take(&app, request).await;
+    app.metrics.ingested(answer.status().as_u16(), app.mono().since(began));
+    answer
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
@@ -179,7 +180,7 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(source = source.name.as_str(), event_id, delivery_id, "an event is {word}");
+    tracing::info!(source = source.name.as_str(), event_id, delivery_id, status = word, "an event was taken");
     (status, Json(body)).into_response()
 }
 
