@@ -22,7 +22,7 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
-use super::{Counters, StoreError, Tx};
+use super::{Counters, StoreError, Through, Tx};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
@@ -152,6 +152,7 @@ pub(super) struct Writer {
     group: usize,
     turnstile: Arc<Turnstile>,
     counters: Arc<Counters>,
+    through: Arc<Through>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -162,7 +163,7 @@ impl Writer {
         group: usize,
         turnstile: Arc<Turnstile>,
         watch: Watch,
-        counters: Arc<Counters>,
+        (counters, through): (Arc<Counters>, Arc<Through>),
     ) -> Result<Self, StoreError> {
         let told = move |_: &mut rusqlite::hooks::Wal, pages| {
             watch.log_has(pages);
@@ -170,7 +171,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, counters, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, counters, through, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -206,11 +207,11 @@ impl Writer {
         if self.directory.take() {
             self.turnstile.directory_changed();
         }
-        for job in jobs.drain(..ran) {
-            let broken = outcome.as_ref().err().map(|err| StoreError::sql(&self.path, again(err)));
-            // A callback that panics is a bug of its caller, and no reason to lose the ledger.
-            if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
-                tracing::error!("the answer to a change panicked");
+        match self.through.get() {
+            None => answer(jobs.drain(..ran), &outcome, &self.path),
+            Some(through) => {
+                let (done, path): (Vec<_>, _) = (jobs.drain(..ran).collect(), self.path.clone());
+                through(Box::new(move || answer(done, &outcome, &path)));
             }
         }
     }
@@ -299,6 +300,17 @@ impl Writer {
 
     fn statement(&self, sql: &str) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+/// Tells everybody what became of the commit that their change was in.
+fn answer(jobs: impl IntoIterator<Item = Box<dyn Job>>, outcome: &rusqlite::Result<()>, path: &Path) {
+    for job in jobs {
+        let broken = outcome.as_ref().err().map(|err| StoreError::sql(path, again(err)));
+        // A callback that panics is a bug of its caller, and no reason to lose the ledger.
+        if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
+            tracing::error!("the answer to a change panicked");
+        }
     }
 }
 
