@@ -94,6 +94,8 @@ pub const QUEUE_BATCH: usize = 128;
 pub const QUEUE_MAX: u64 = 1_000;
 /// Members of a room.
 pub const ROOM_MEMBERS: usize = 64;
+/// Rooms of an organisation: any agent may make one.
+pub const ROOMS: usize = 1_000;
 
 /// Entries that may wait in the spool.
 pub const SPOOL_MAX: u64 = 10_000;

@@ -197,6 +197,12 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
         Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
+        Refusal::QueueFull { .. } => {
+            (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))
+        }
+        Refusal::RoomInUse { .. } => {
+            (Exit::Data, Some("let them go elsewhere first: transit-worker source update"))
+        }
         Refusal::HostExists { .. } => {
             (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
         }

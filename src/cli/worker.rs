@@ -7,6 +7,7 @@ mod delivery;
 mod doctor;
 mod host;
 mod org;
+mod room;
 mod serve;
 mod source;
 
@@ -33,7 +34,7 @@ const MASTER_KEY: &str = "TRANSIT_MASTER_KEY";
 /// Where a Worker is reached that nobody has told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8787";
 
-/// Run a Worker, and look after its hosts, sources and deliveries.
+/// Run a Worker, and look after its hosts, sources, rooms and deliveries.
 ///
 /// A Worker is the server that hosts connect to and that senders post events to. It keeps everything in one
 /// database, a file. The commands beside `serve` change that database directly; a running server notices.
@@ -101,6 +102,9 @@ enum Verb {
     /// Sources: who may post events, where these go, and where replies may go.
     #[command(subcommand)]
     Source(source::Verb),
+    /// Rooms: agents that read what any of them says there.
+    #[command(subcommand)]
+    Room(room::Verb),
     /// Deliveries of events to agents.
     #[command(subcommand)]
     Delivery(delivery::Verb),
@@ -120,6 +124,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Org(verb) => org::run(verb, &Session::open(place)?),
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
+        Verb::Room(verb) => room::run(verb, &Session::open(place)?),
         Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
     }
 }
@@ -352,6 +357,10 @@ const PAGE: Page = Page {
         (
             "Copy the database while it is served, and look whether all is well:",
             "transit-worker backup --force backup.db\ntransit-worker doctor",
+        ),
+        (
+            "Make a room that only those are in whom you add, and say something there:",
+            "transit-worker room create ops --policy invite\ntransit-worker room add ops jess@titan\ntransit-worker room post ops -m 'the freeze begins at noon'",
         ),
         ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],

@@ -375,7 +375,11 @@ fn message_envelope(due: &Due) -> String {
         ts: due.ts.clone(),
         reply_to: due.reply_to.clone(),
         body: due.body.clone(),
-        kind: Kind::Dm,
+        kind: due.room.as_ref().map_or(Kind::Dm, |(room, seq)| Kind::Room {
+            room: room.trim_start_matches('#').to_owned(),
+            seq: *seq,
+            operator: due.sender == messages::OPERATOR,
+        }),
     })
 }
 

@@ -22,7 +22,6 @@ use crate::proto::ingest::{
     reply_url_allowed,
 };
 use crate::store::StoreError;
-use crate::store::ledger::Refusal;
 use crate::store::ledger::events::{self, Accepted, AcceptedKind};
 use crate::store::ledger::messages::Queue;
 use crate::store::ledger::sources::SourceRow;
@@ -140,18 +139,19 @@ async fn store_event(
     secret_no: i64,
 ) -> Result<Accepted, StoreError> {
     let source = &sources[at].row;
-    let target = match source.target_addr.clone() {
-        Addr::Agent(target) => target,
-        Addr::Room(room) => return Err(Refusal::NoRoom { room: room.to_string() }.into()),
+    let target = source.target_addr.clone();
+    let queue = match &target {
+        Addr::Agent(agent) => Some(queue_of(&source.org_id, agent)),
+        Addr::Room(_) => None,
     };
-    let queue = queue_of(&source.org_id, &target);
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
         move |tx| events::accept(tx, &sources[at].row, &event, &digest, secret_no, &target, now),
         move |outcome| {
-            if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
-                hints.links.wake(&queue, Grown::Deliveries);
+            if let Ok(Accepted { kind: AcceptedKind::New, members, .. }) = &outcome {
+                let queues = queue.iter().chain(members);
+                queues.for_each(|queue| hints.links.wake(queue, Grown::Deliveries));
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);
@@ -165,7 +165,7 @@ fn queue_of(org_id: &str, agent: &AgentAddr) -> Queue {
 }
 
 fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
-    let Accepted { event_id, delivery_id, kind } = accepted;
+    let Accepted { event_id, delivery_id, kind, .. } = accepted;
     let (status, word) = match kind {
         AcceptedKind::New => (StatusCode::ACCEPTED, "queued"),
         AcceptedKind::Same | AcceptedKind::Different => (StatusCode::OK, "duplicate"),

@@ -18,6 +18,7 @@ mod links;
 mod places;
 mod receiver;
 mod retain;
+mod rooms;
 mod route;
 mod rpc;
 #[cfg(feature = "simulation")]

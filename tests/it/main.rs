@@ -24,6 +24,7 @@ mod spool;
 mod support;
 mod whole;
 mod wire_dump;
+mod wire_dump_watch;
 mod worker;
 mod worker_admin;
 mod worker_keep;

@@ -1,15 +1,16 @@
-//! Direct messages and their deliveries: queued → injected | dead.
+//! Messages, direct and to rooms, and their deliveries: queued → injected | dead.
 //!
 //! A queue belongs to one agent and is read along `seq`. A delivery that was refused, or whose answer was lost
 //! with its connection, is *held* until it is settled: the sender's later messages to the same agent wait behind
 //! it.
 //!
-//! [`take`] is how a message comes in, [`due`] what goes out; [`injected`], [`refused`] and [`expire`] are how a
+//! [`take`] and [`post`] are how a message comes in, [`due`] what goes out; [`injected`], [`refused`] and [`expire`] are how a
 //! delivery moves on.
 
 mod ending;
 mod fate;
 mod queue;
+mod room;
 mod settle;
 mod take;
 mod text;
@@ -17,6 +18,7 @@ mod text;
 pub use self::ending::expire;
 pub use self::fate::{Fate, Recipient, fate};
 pub use self::queue::{Due, attempted, due, next_due, overdue};
+pub use self::room::{Place, Posted, post, post_as_operator};
 pub use self::settle::{Refused, injected, injected_by_seq, reconnected, refused, release};
 pub use self::take::{Known, Taken, known, refuse, take};
 pub use self::text::{Text, text};
@@ -24,6 +26,8 @@ use super::{Row, StoreError};
 
 /// The sender of bounces, and the host that their rows name.
 pub const SYSTEM: &str = "transit";
+/// The operator, as the sender of messages to rooms.
+pub const OPERATOR: &str = "operator@transit";
 /// What a daemon says when a person is typing where the envelope would go: it costs no attempt.
 pub const DRAFT_BUSY: &str = "draft_busy";
 

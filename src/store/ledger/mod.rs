@@ -22,6 +22,7 @@ mod migrations;
 mod refusal;
 pub mod replies;
 pub mod retention;
+pub mod rooms;
 pub mod roster;
 mod serve_lock;
 pub mod sources;

@@ -28,7 +28,7 @@ struct State {
     jobs: Vec<Box<dyn Job>>,
     /// Commits until the process dies, and where.
     crash: Option<(u64, Crash)>,
-    dead: bool,
+    died: Option<Crash>,
 }
 
 impl Steps {
@@ -58,7 +58,7 @@ impl Db {
             checkpoint::Watch::unheard(space.clone()),
             counters.clone(),
         )?;
-        let state = State { writer, jobs: Vec::new(), crash: None, dead: false };
+        let state = State { writer, jobs: Vec::new(), crash: None, died: None };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue: Arc::new(Queue::default()),
@@ -86,7 +86,12 @@ impl Db {
 
     /// Whether the process has died. What it does from now on does not count: no change is made any more.
     pub fn is_dead(&self) -> bool {
-        self.0.stepped.as_ref().is_some_and(|steps| steps.lock().dead)
+        self.died().is_some()
+    }
+
+    /// Where in a commit the process has died.
+    pub fn died(&self) -> Option<Crash> {
+        self.0.stepped.as_ref().and_then(|steps| steps.lock().died)
     }
 
     /// Makes one commit of what waits, as many changes as a group holds, and answers them. Answers how many were
@@ -106,7 +111,7 @@ impl Db {
 impl State {
     fn step(&mut self, queue: &Queue) -> usize {
         queue.take_now(&mut self.jobs);
-        if self.dead {
+        if self.died.is_some() {
             self.jobs.clear();
         }
         if self.jobs.is_empty() {
@@ -119,19 +124,19 @@ impl State {
         });
         if crash == Some(Crash::Before) {
             self.writer.roll_back();
-            return self.die(0);
+            return self.die(Crash::Before, 0);
         }
         let outcome = made.and_then(|()| self.writer.commit(ran));
         let committed = if outcome.is_ok() { ran } else { 0 };
         if crash == Some(Crash::After) {
-            return self.die(committed);
+            return self.die(Crash::After, committed);
         }
         self.writer.answer(&mut self.jobs, ran, &outcome);
         committed
     }
 
-    fn die(&mut self, committed: usize) -> usize {
-        self.dead = true;
+    fn die(&mut self, place: Crash, committed: usize) -> usize {
+        self.died = Some(place);
         self.jobs.clear();
         committed
     }

@@ -29,7 +29,8 @@ pub fn expire(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
     Ok(bounced)
 }
 
-/// Ends one delivery and tells its sender, once. A bounce that cannot be delivered is not bounced.
+/// Ends one delivery and tells its sender, once. Of a message to a room that is once for each member it did not reach,
+/// who is named. A bounce that cannot be delivered is not bounced, and the operator has no session to tell.
 pub(super) fn die(
     tx: &Tx<'_>,
     org_id: &str,
@@ -41,7 +42,8 @@ pub(super) fn die(
         "UPDATE message_delivery SET state = 'dead', last_error = COALESCE(last_error || '; ', '') || ?3,
                                      updated_at = ?4
          WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'
-         RETURNING (SELECT id FROM message m WHERE m.seq = message_seq), sender, agent, host, last_error",
+         RETURNING (SELECT id FROM message m WHERE m.seq = message_seq), sender, agent, host, last_error,
+                   (SELECT recipient FROM message m WHERE m.seq = message_seq AND m.room_number IS NOT NULL)",
         values![org_id, seq, reason, now],
         |row| {
             Ok((
@@ -49,17 +51,21 @@ pub(super) fn die(
                 row.get::<String>(1)?,
                 format!("{}@{}", row.get::<String>(2)?, row.get::<String>(3)?),
                 row.get::<String>(4)?,
+                row.get::<Option<String>>(5)?,
             ))
         },
     )?;
-    let Some((id, sender, recipient, why)) = dead else { return Ok(None) };
-    let Some((agent, host)) = sender.split_once('@') else { return Ok(None) };
+    let Some((id, sender, recipient, why, room)) = dead else { return Ok(None) };
+    let Some((agent, host)) = sender.split_once('@').filter(|(_, host)| *host != SYSTEM) else {
+        return Ok(None);
+    };
+    let room = room.map(|room| format!(" in {room}")).unwrap_or_default();
     let queue = Queue { org_id: org_id.to_owned(), host: host.to_owned(), agent: agent.to_owned() };
     let bounce = SendFrame {
         id: IdKind::Message.fresh(),
         from: SYSTEM.to_owned(),
         to: sender.clone(),
-        body: format!("undeliverable to {recipient}: {why}"),
+        body: format!("undeliverable to {recipient}{room}: {why}"),
         reply_to: Some(id),
         ts: now.to_string(),
     };

@@ -1,6 +1,6 @@
 //! What may go out, and when.
 
-use super::super::{StoreError, Tx, values};
+use super::super::{Row, StoreError, Tx, values};
 use super::Queue;
 use crate::clock::Wall;
 use crate::limits::DELIVERY_ATTEMPTS;
@@ -22,6 +22,8 @@ pub struct Due {
     pub ts: String,
     /// Attempts before this one.
     pub attempts: u32,
+    /// The room that it was said in, as `#room`, and its number there.
+    pub room: Option<(String, u64)>,
 }
 
 /// The deliveries of one agent beyond `after` that may go out now, in their order. One that is held lets nobody
@@ -31,7 +33,8 @@ pub struct Due {
 /// When the ledger cannot be read.
 pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> Result<Vec<Due>, StoreError> {
     tx.all(
-        "SELECT d.seq, m.id, d.sender, m.body, m.reply_to, m.ts, d.attempts
+        "SELECT d.seq, m.id, d.sender, m.body, m.reply_to, m.ts, d.attempts, m.room_number,
+                CASE WHEN m.room_number IS NULL THEN NULL ELSE m.recipient END
          FROM message_delivery d JOIN message m ON m.seq = d.message_seq
          WHERE d.org_id = ?1 AND d.host = ?2 AND d.agent = ?3 AND d.state = 'queued' AND d.seq > ?4
            AND d.next_attempt_at <= ?5 AND d.attempts < ?6 AND d.expires_at > ?5
@@ -57,9 +60,15 @@ pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> R
                 reply_to: row.get(4)?,
                 ts: row.get(5)?,
                 attempts: row.get(6)?,
+                room: room(row)?,
             })
         },
     )
+}
+
+fn room(row: &Row<'_>) -> Result<Option<(String, u64)>, StoreError> {
+    let Some(number) = row.get::<Option<i64>>(7)? else { return Ok(None) };
+    Ok(Some((row.get(8)?, number.unsigned_abs())))
 }
 
 /// The next time after `now` at which a delivery of this host is due.

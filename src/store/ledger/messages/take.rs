@@ -91,6 +91,7 @@ pub fn refuse(
     Ok(())
 }
 
+/// Stores a message and its one delivery.
 pub(super) fn add(
     tx: &Tx<'_>,
     queue: &Queue,
@@ -98,10 +99,23 @@ pub(super) fn add(
     frame: &SendFrame,
     now: Wall,
 ) -> Result<(), StoreError> {
-    let Queue { org_id, host, agent } = queue;
-    let message_seq = tx.insert(
-        "INSERT INTO message (org_id, id, host, sender, recipient, body, reply_to, ts, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    let message_seq = insert(tx, &queue.org_id, from_host, frame, None, now)?;
+    deliver(tx, message_seq, queue, &frame.from, now)
+}
+
+/// Stores a message, of a room with the room and its number there; answers what its deliveries refer to.
+pub(super) fn insert(
+    tx: &Tx<'_>,
+    org_id: &str,
+    from_host: &str,
+    frame: &SendFrame,
+    room: Option<(i64, i64)>,
+    now: Wall,
+) -> Result<Option<i64>, StoreError> {
+    tx.insert(
+        "INSERT INTO message (org_id, id, host, sender, recipient, body, reply_to, ts, created_at, room_seq,
+                              room_number)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         values![
             org_id,
             &frame.id,
@@ -111,20 +125,33 @@ pub(super) fn add(
             &frame.body,
             frame.reply_to.as_deref(),
             &frame.ts,
-            now
+            now,
+            room.map(|(seq, _)| seq),
+            room.map(|(_, number)| number),
         ],
-    )?;
+    )
+}
+
+/// Stores the delivery of a message to one agent.
+pub(super) fn deliver(
+    tx: &Tx<'_>,
+    message_seq: Option<i64>,
+    queue: &Queue,
+    sender: &str,
+    now: Wall,
+) -> Result<(), StoreError> {
+    let Queue { org_id, host, agent } = queue;
     tx.execute(
         "INSERT INTO message_delivery (org_id, message_seq, host, agent, sender, state, held, attempts,
                                        next_attempt_at, expires_at, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, 'queued', 0, 0, ?6, ?7, ?6, ?6)",
-        values![org_id, message_seq, host, agent, &frame.from, now, now + DELIVERY_TTL],
+        values![org_id, message_seq, host, agent, sender, now, now + DELIVERY_TTL],
     )?;
     Ok(())
 }
 
 /// Deliveries that wait for an agent; counting ends at the limit.
-fn waiting(tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
+pub(super) fn waiting(tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
     let count = tx.one(
         "SELECT COUNT(*) FROM (SELECT 1 FROM message_delivery
          WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND state = 'queued' LIMIT ?4) AS q",

@@ -12,6 +12,8 @@ pub struct Text {
     pub body: String,
     /// The state of the delivery to that agent; `None` when the message was not for it.
     pub state: Option<String>,
+    /// Whether it was said in a room.
+    pub is_of_room: bool,
 }
 
 /// The message with this id, and whether it was for that agent.
@@ -19,9 +21,12 @@ pub struct Text {
 /// # Errors
 /// When the ledger cannot be read.
 pub fn text(tx: &Tx<'_>, queue: &Queue, id: &str) -> Result<Option<Text>, StoreError> {
-    let read = |row: &Row<'_>| Ok(Text { sender: row.get(0)?, body: row.get(1)?, state: row.get(2)? });
+    let read = |row: &Row<'_>| {
+        let (sender, body, state) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Text { sender, body, state, is_of_room: row.get(3)? })
+    };
     tx.one(
-        "SELECT m.sender, m.body, d.state FROM message m
+        "SELECT m.sender, m.body, d.state, m.room_number IS NOT NULL FROM message m
          LEFT JOIN message_delivery d ON d.message_seq = m.seq AND d.host = ?3 AND d.agent = ?4
          WHERE m.org_id = ?1 AND m.id = ?2 AND m.nak IS NULL",
         values![&queue.org_id, id, &queue.host, &queue.agent],

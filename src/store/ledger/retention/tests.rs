@@ -1,5 +1,5 @@
 use super::*;
-use crate::addr::AgentAddr;
+use crate::addr::Addr;
 use crate::proto::ingest::Event;
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::secret::Secret;
@@ -94,7 +94,7 @@ impl World {
 
     fn event(&self, key: &str, now: Wall) -> String {
         let event = Event { event_key: key.into(), conversation_id: "c".into(), ..Event::default() };
-        let (source, target) = (self.source.clone(), "bob@beta".parse::<AgentAddr>().unwrap());
+        let (source, target) = (self.source.clone(), "bob@beta".parse::<Addr>().unwrap());
         let digest = events::digest(&event);
         let change = move |tx: &Tx<'_>| events::accept(tx, &source, &event, &digest, 1, &target, now);
         self.db.write(change).unwrap().delivery_id
@@ -107,8 +107,9 @@ impl World {
 
     fn reply(&self, id: &str, now: Wall) {
         let (org, id) = (self.org(), id.to_owned());
+        let bob = Queue { org_id: org.clone(), host: "beta".into(), agent: "bob".into() };
         let change = move |tx: &Tx<'_>| {
-            let delivery = deliveries::get(tx, &org, &id)?.unwrap();
+            let delivery = deliveries::get(tx, &bob, &id)?.unwrap();
             replies::record(tx, &org, &delivery, "done", now)
         };
         self.db.write(change).unwrap();
