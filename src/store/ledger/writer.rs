@@ -212,7 +212,7 @@ impl Writer {
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
         let (mut ran, mut outcome) = self.attempt(jobs);
-        if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
+        if outcome.as_ref().is_err_and(|err| self.is_full(err)) && self.space.release() {
             (ran, outcome) = self.attempt(jobs);
         }
         self.space.watch();
@@ -249,8 +249,8 @@ impl Writer {
         }
     }
 
-    fn is_out_of_room(&self, err: &rusqlite::Error) -> bool {
-        StoreError::sql(&self.path, again(err)).is_out_of_room()
+    fn is_full(&self, err: &rusqlite::Error) -> bool {
+        matches!(StoreError::sql(&self.path, again(err)), StoreError::Full { .. })
     }
 
     fn begin(&self) -> rusqlite::Result<()> {
