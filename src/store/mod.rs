@@ -6,10 +6,12 @@
 pub mod config;
 pub mod files;
 pub mod ledger;
+pub mod password;
 pub mod process;
 pub mod records;
 pub mod seal;
 pub mod spool;
+pub mod tally;
 
 use std::io;
 use std::path::{Path, PathBuf};

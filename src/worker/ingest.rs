@@ -41,9 +41,10 @@ pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
 
 /// `POST /ingest/{source}`.
 pub(super) async fn receive(State(app): State<App>, request: Request) -> Response {
-    match take(&app, request).await {
-        Ok(answer) | Err(answer) => answer,
-    }
+    let began = app.mono();
+    let (Ok(answer) | Err(answer)) = take(&app, request).await;
+    app.metrics.ingested(answer.status().as_u16(), app.mono().since(began));
+    answer
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
@@ -145,6 +146,7 @@ async fn store_event(
         Addr::Agent(agent) => Some(queue_of(&source.org_id, agent)),
         Addr::Room(_) => None,
     };
+    let (org_id, address) = (source.org_id.clone(), target.to_string());
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
@@ -153,6 +155,10 @@ async fn store_event(
             if let Ok(Accepted { kind: AcceptedKind::New, members, .. }) = &outcome {
                 let queues = queue.iter().chain(members);
                 queues.for_each(|queue| hints.links.wake(queue, Grown::Deliveries));
+                let members = members.iter().map(|queue| format!("{}@{}", queue.agent, queue.host));
+                for address in members.chain([address]) {
+                    hints.loops.interrupt(&org_id, &address, hints.mono());
+                }
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);
@@ -175,7 +181,7 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(source = source.name.as_str(), event_id, delivery_id, "an event is {word}");
+    tracing::info!(source = source.name.as_str(), event_id, delivery_id, status = word, "an event was taken");
     (status, Json(body)).into_response()
 }
 

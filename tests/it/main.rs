@@ -28,4 +28,5 @@ mod wire_dump_watch;
 mod worker;
 mod worker_admin;
 mod worker_keep;
+mod worker_ops;
 mod worker_serve;

@@ -3,30 +3,42 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{NAME, Place, base_url, master_key};
+use super::{NAME, Place, base_url, master_key, paths};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::{Common, duration};
+use crate::limits;
 use crate::net::service::{self, Shutdown};
-use crate::store::files;
 use crate::store::ledger::retention::Keep;
-use crate::worker::{self, Config, Ready, WorkerError};
+use crate::store::{config, files};
+use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8787")]
     listen: SocketAddr,
+    /// Serve /metrics and /readyz here, and not beside everything else.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// The address under which hosts and senders reach it, when that is another one.
     #[arg(long, value_name = "URL", value_parser = base_url)]
     public_url: Option<String>,
     /// Post replies to loopback and private addresses too.
     #[arg(long)]
     allow_private_callbacks: bool,
+    /// Messages that agents may send each other, along one reply chain, one pair or in one room, without a person or an
+    /// event between them; 0 is no limit [default: 30].
+    #[arg(long, value_name = "N")]
+    loop_limit: Option<u32>,
+    /// The time in which these are counted, and for which it must be quiet until more pass [default: 10m].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    loop_window: Option<Duration>,
     /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -57,7 +69,14 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let _ = service::outlive_file_limit();
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
+    let loops = loops(args.loop_limit, args.loop_window)?;
+    service::raise_descriptor_limit();
+    let inherited = service::inherited_listeners()
+        .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
     let config = Config {
+        inherited: inherited.into_iter().map(Arc::new).collect(),
+        metrics_listen: args.metrics_listen,
+        limits: Limits { loops, ..within_descriptors(service::descriptor_limit())? },
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
         keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
@@ -85,6 +104,34 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     Ok(Exit::Ok)
 }
 
+/// When agents go round in a loop: as the options say, else the configuration.
+fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration), Failure> {
+    let told = match paths().ok().map(|paths| config::Config::load(&paths.config)).transpose() {
+        Ok(config) => config.and_then(|config| config.loop_guard).unwrap_or_default(),
+        Err(err) => return Err(Failure::store("read the configuration", &err)),
+    };
+    let of_config = |text: &String| {
+        duration::parse(text).map_err(|err| {
+            Failure::new(Exit::Config, "read the configuration", format_args!("loop_guard.window: {err}"))
+        })
+    };
+    let of_config = told.window.as_ref().map(of_config).transpose()?;
+    let window = window.or(of_config).unwrap_or(limits::LOOP_WINDOW);
+    Ok((limit.or(told.limit).unwrap_or(limits::LOOP_LIMIT), window))
+}
+
+/// As many connections as there are descriptors for, and others beside them.
+fn within_descriptors(descriptors: u64) -> Result<Limits, Failure> {
+    let limits = Limits::default();
+    let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
+    if left == 0 {
+        let why =
+            format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
+        return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
+    }
+    Ok(Limits { connections: limits.connections.min(left), ..limits })
+}
+
 /// Removes the ready file of a server that was killed, so that nobody takes it for ours.
 fn forget_the_dead(file: &Path) -> Result<(), Failure> {
     let Ok(text) = fs::read(file) else { return Ok(()) };
@@ -97,7 +144,11 @@ fn forget_the_dead(file: &Path) -> Result<(), Failure> {
 }
 
 fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
-    let record = json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    let mut record =
+        json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    if let Some(listen) = ready.metrics_listen {
+        record["metrics_listen"] = listen.to_string().into();
+    }
     files::write_private(file, format!("{record}\n").as_bytes())
         .map_err(|err| Failure::store("write the ready file", &err))
 }

@@ -120,7 +120,7 @@ impl Worker {
         while self.wait() {
             if let Err(err) = self.checkpoint() {
                 // The log keeps everything; it only stays longer than it should.
-                tracing::warn!(error = %err, "checkpoint failed");
+                tracing::warn!(%err, "checkpoint failed");
             }
         }
     }

@@ -231,6 +231,7 @@ pub fn revoke_host(tx: &Tx<'_>, org_id: &str, slug: &Host, now: Wall) -> Result<
     let revoked = tx.one(&sql, values![org_id, slug.as_str(), now], HostRow::read)?;
     let host = revoked.ok_or_else(|| Refusal::not_found("host", slug))?;
     tx.execute("DELETE FROM enroll_code WHERE org_id = ?1 AND host = ?2", values![org_id, slug.as_str()])?;
+    tx.directory_changed();
     Ok(host)
 }
 
@@ -243,6 +244,19 @@ pub fn set_public_url(tx: &Tx<'_>, url: &str) -> Result<(), StoreError> {
         "INSERT INTO setting (name, value) VALUES ('public_url', ?1)
          ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         values![url],
+    )?;
+    Ok(())
+}
+
+/// Changes nothing that matters, to see whether the ledger takes changes.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn touch(tx: &Tx<'_>) -> Result<(), StoreError> {
+    tx.execute(
+        "INSERT INTO setting (name, value) VALUES ('touched', '0')
+         ON CONFLICT (name) DO UPDATE SET value = CASE setting.value WHEN '0' THEN '1' ELSE '0' END",
+        &[],
     )?;
     Ok(())
 }

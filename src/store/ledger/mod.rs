@@ -12,6 +12,8 @@ mod checkpoint;
 mod connection;
 pub mod credentials;
 pub mod deliveries;
+pub mod depths;
+pub mod desk;
 pub mod directory;
 pub mod events;
 pub mod health;
@@ -19,6 +21,7 @@ pub mod inspect;
 mod look;
 pub mod messages;
 mod migrations;
+pub mod passed;
 mod refusal;
 pub mod replies;
 pub mod retention;
@@ -29,12 +32,13 @@ pub mod sources;
 pub mod space;
 #[cfg(feature = "simulation")]
 pub mod stepped;
+pub mod users;
 mod value;
+mod work;
 mod writer;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
@@ -50,6 +54,7 @@ pub use serve_lock::{ServeLock, server_of};
 use space::Space;
 pub(crate) use value::values;
 pub use value::{Row, Value};
+pub use work::Work;
 use writer::{Queue, Task};
 
 /// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
@@ -65,7 +70,7 @@ pub struct Db(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     queue: Arc<Queue>,
-    counters: Arc<Counters>,
+    work: Arc<Work>,
     readers: Mutex<Vec<Connection>>,
     /// The writer, when nothing but a simulation runs it. It outlives the readers, whose closing then is cheap.
     #[cfg(feature = "simulation")]
@@ -83,12 +88,6 @@ pub struct Stats {
     pub commits: u64,
     /// Changes that those transactions held.
     pub changes: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    commits: AtomicU64,
-    changes: AtomicU64,
 }
 
 impl Db {
@@ -133,20 +132,20 @@ impl Db {
         let space = Arc::new(Space::of(path));
         let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
-        let counters = Arc::new(Counters::default());
+        let work = Arc::new(Work::new());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
             space.clone(),
             checkpointer.watch(),
-            counters.clone(),
+            work.clone(),
         )?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue,
-            counters,
+            work,
             readers: Mutex::default(),
             #[cfg(feature = "simulation")]
             stepped: None,
@@ -253,18 +252,21 @@ impl Db {
         self.0.queue.push(Task::boxed(change, done), false);
     }
 
-    /// The number of the state that organisations, hosts and sources are in. It is another one before anybody is told
-    /// that they were changed, by this process or another. `None` when it cannot be told.
+    /// The number of the state that organisations, hosts and sources are in, and what operators have done to queues. It
+    /// is another one before anybody is told that they were changed, by this process or another. `None` when it cannot be told.
     pub fn directory_state(&self) -> Option<u64> {
         self.0.turnstile.directory_state()
     }
 
     /// What the writer has done so far.
     pub fn stats(&self) -> Stats {
-        Stats {
-            commits: self.0.counters.commits.load(Ordering::Relaxed),
-            changes: self.0.counters.changes.load(Ordering::Relaxed),
-        }
+        let sizes = self.0.work.sizes.read();
+        Stats { commits: sizes.count, changes: sizes.sum }
+    }
+
+    /// The same in full, and how it is doing.
+    pub fn work(&self) -> &Work {
+        &self.0.work
     }
 }
 
@@ -299,8 +301,8 @@ impl Tx<'_> {
         run().map_err(|err| StoreError::sql(self.path, err))
     }
 
-    /// What a Worker remembers of the directory is not true any more once this is committed. Whoever changes what may
-    /// be remembered says so.
+    /// What a Worker remembers of the directory, or believes to be waiting, is not true any more once this is
+    /// committed. Whoever changes what may be remembered, or changes a queue beside the Worker, says so.
     pub(super) fn directory_changed(&self) {
         self.directory.set(true);
     }

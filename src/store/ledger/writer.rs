@@ -14,7 +14,6 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use rusqlite::{Connection, ffi};
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
 use super::space::Space;
-use super::{Counters, StoreError, Tx};
+use super::{StoreError, Tx, Work};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
@@ -169,7 +168,7 @@ pub(super) struct Writer {
     group: usize,
     turnstile: Arc<Turnstile>,
     space: Arc<Space>,
-    counters: Arc<Counters>,
+    work: Arc<Work>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -181,7 +180,7 @@ impl Writer {
         turnstile: Arc<Turnstile>,
         space: Arc<Space>,
         watch: Watch,
-        counters: Arc<Counters>,
+        work: Arc<Work>,
     ) -> Result<Self, StoreError> {
         let told = move |_: &mut rusqlite::hooks::Wal, pages| {
             watch.log_has(pages);
@@ -189,7 +188,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, space, counters, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, space, work, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -211,10 +210,12 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let began = self.work.begin();
         let (mut ran, mut outcome) = self.attempt(jobs);
         if outcome.as_ref().is_err_and(|err| self.is_full(err)) && self.space.release() {
             (ran, outcome) = self.attempt(jobs);
         }
+        self.work.end(began, outcome.is_ok());
         self.space.watch();
         self.answer(jobs, ran, &outcome);
     }
@@ -235,7 +236,7 @@ impl Writer {
     /// Takes the first `ran` of `jobs` out and tells each what came of their commit.
     pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: &rusqlite::Result<()>) {
         if let Err(err) = outcome {
-            tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
+            tracing::error!(changes = ran, err = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
             self.turnstile.directory_changed();
@@ -261,7 +262,7 @@ impl Writer {
         });
         if let Err(err) = passed {
             // The turnstile is only manners: without it the engine's own locks still keep the file whole.
-            tracing::warn!(error = %err, "cannot take turns at the ledger");
+            tracing::warn!(%err, "cannot take turns at the ledger");
         }
         begun
     }
@@ -313,7 +314,7 @@ impl Writer {
         if !self.connection.is_autocommit()
             && let Err(err) = self.statement("ROLLBACK")
         {
-            tracing::error!(error = %StoreError::sql(&self.path, err), "rollback failed");
+            tracing::error!(err = %StoreError::sql(&self.path, err), "rollback failed");
         }
     }
 
@@ -322,11 +323,9 @@ impl Writer {
             return Err(failure("the engine gave the transaction up"));
         }
         let committed = self.statement("COMMIT");
-        if committed.is_ok() {
-            self.counters.commits.fetch_add(1, Ordering::Relaxed);
-            self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
-        } else {
-            self.roll_back();
+        match committed {
+            Ok(()) => self.work.sizes.add(changes as u64),
+            Err(_) => self.roll_back(),
         }
         committed
     }
