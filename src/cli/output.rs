@@ -118,7 +118,11 @@ impl Failure {
         let (exit, hint) = match err {
             StoreError::Io { doing: "read", .. } => (Exit::NoInput, None),
             StoreError::Io { source, .. } => (of_io(source), None),
-            StoreError::InTheWay { .. } | StoreError::ReadOnly { .. } => (Exit::CannotCreate, None),
+            StoreError::InTheWay { .. } => (Exit::CannotCreate, None),
+            StoreError::ReadOnly { .. } => (
+                Exit::CannotCreate,
+                Some("see who may write to it and to its directory, and whether the disk takes anything"),
+            ),
             StoreError::Full { .. } => {
                 (Exit::CannotCreate, Some("free some space and run the command again"))
             }

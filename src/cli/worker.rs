@@ -92,8 +92,8 @@ enum Verb {
     Backup(backup::Args),
     /// Look whether everything is in order, changing nothing.
     ///
-    /// Each finding is a line, with the way out. The exit status is 1 when something is wrong, and 74 when the database
-    /// is damaged.
+    /// Each finding is a line: ok, note, wrong or damaged, what it is about, and the way out. The exit status is 1 when
+    /// something is wrong, and 74 when the database is damaged.
     Doctor(doctor::Args),
     /// Users of the control plane.
     #[command(subcommand)]

@@ -213,7 +213,7 @@ impl Writer {
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
         let began = self.work.begin();
         let (mut ran, mut outcome) = self.attempt(jobs);
-        if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
+        if outcome.as_ref().is_err_and(|err| self.is_full(err)) && self.space.release() {
             (ran, outcome) = self.attempt(jobs);
         }
         self.work.end(began, outcome.is_ok());
@@ -251,8 +251,8 @@ impl Writer {
         }
     }
 
-    fn is_out_of_room(&self, err: &rusqlite::Error) -> bool {
-        StoreError::sql(&self.path, again(err)).is_out_of_room()
+    fn is_full(&self, err: &rusqlite::Error) -> bool {
+        matches!(StoreError::sql(&self.path, again(err)), StoreError::Full { .. })
     }
 
     fn begin(&self) -> rusqlite::Result<()> {
