@@ -3,6 +3,7 @@
 mod ingest;
 mod links;
 mod messages;
+mod rooms;
 mod settle;
 
 use std::net::{SocketAddr, TcpStream};
