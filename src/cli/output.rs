@@ -194,6 +194,12 @@ fn of_io(err: &io::Error) -> Exit {
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
         Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
+        Refusal::NotFound { what: "agent", .. } => (
+            Exit::NoRecipient,
+            Some(
+                "an agent is known once the transitd of an enrolled host has told of it: transit-worker host list",
+            ),
+        ),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
         Refusal::QueueFull { .. } => {
             (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))

@@ -222,17 +222,19 @@ fn remove(session: &Session, args: &OneMember) -> Result<Exit, Failure> {
 /// The body of a message, which keeps the rules of one that an agent sends.
 fn read_body(file: Option<&Path>, text: Option<String>) -> Result<String, Failure> {
     const WHAT: &str = "read the body";
+    let named = file.filter(|file| *file != Path::new("-"));
+    let name = named.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string());
     let bytes = match text {
         Some(text) => text.into_bytes(),
         None => {
             let mut bytes = Vec::new();
             // One byte more than is allowed is enough to know; an endless stream ends here.
             let longest = BODY_BYTES as u64 + 1;
-            let read = match file.filter(|file| *file != Path::new("-")) {
+            let read = match named {
                 Some(file) => File::open(file).and_then(|file| file.take(longest).read_to_end(&mut bytes)),
                 None => std::io::stdin().lock().take(longest).read_to_end(&mut bytes),
             };
-            read.map_err(|err| Failure::new(Exit::NoInput, WHAT, err))?;
+            read.map_err(|err| Failure::new(Exit::NoInput, format_args!("read {name}"), err))?;
             bytes
         }
     };
