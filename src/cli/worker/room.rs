@@ -159,7 +159,7 @@ fn update(
     let (org, name, policy) = (session.org(&one.org)?.id, one.room(WHAT)?, word.map(policy).transpose()?);
     let room = session.write(WHAT, move |tx| rooms::update(tx, &org, &name, policy, loop_limit))?;
     let limit = loop_limit_words(&room);
-    let words = format!("Room #{} is changed: {}, {limit}.", room.name, room.policy.as_str());
+    let words = format!("Room #{} is changed: {}, loop guard {limit}.", room.name, room.policy.as_str());
     session.print([(json!({ "room": record(&room) }), words)])
 }
 
@@ -326,9 +326,9 @@ fn line(room: &RoomRow) -> String {
 
 fn loop_limit_words(room: &RoomRow) -> String {
     match room.loop_limit {
-        None => "the server's loop guard".to_owned(),
-        Some(0) => "no loop guard".to_owned(),
-        Some(limit) => format!("loop guard at {limit} messages"),
+        None => "as the server's".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(limit) => format!("{limit} messages"),
     }
 }
 

@@ -179,7 +179,7 @@ fn an_operator_s_post_reaches_who_is_connected_and_asks_for_answers_to_the_room(
 
 #[test]
 fn a_worker_that_is_killed_after_its_commit_delivers_to_every_member() {
-    let (worker, mut alpha, mut beta, [_, token]) = world();
+    let (worker, mut alpha, mut beta, [amys, token]) = world();
     in_ops(&mut alpha, &mut beta);
     drop(beta);
     for n in 1..=5 {
@@ -195,6 +195,13 @@ fn a_worker_that_is_killed_after_its_commit_delivers_to_every_member() {
         beta.ack(&delivered);
     }
     assert_eq!((bob, cat), (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]));
+    // A daemon that did not hear the answer asks again, and gets the one that it would have got.
+    let mut alpha = worker.daemon("alpha", &amys, &["amy"]);
+    settled(&mut alpha, "amy");
+    assert_eq!(alpha.send("tx_000000000005", "amy@alpha", "#ops", "x")["t"], "send_ack");
+    settled(&mut beta, "bob");
+    quiet(&mut beta);
+    assert_eq!(worker.admin(&["room", "show", "ops"])["last_seq"], 5);
 }
 
 #[test]
