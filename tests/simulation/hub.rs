@@ -249,7 +249,7 @@ impl World {
     /// Nobody will answer this any more.
     fn unanswered(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Event { event, .. } => self.agenda.soon(5_000, Due::Deliver { event }),
+            Waiting::Event { event, .. } => self.deliver_later(event),
             Waiting::Enrolment { .. } => {} // the host tries again with its next connection
         }
     }

@@ -26,7 +26,7 @@ const BEGIN: Wall = Wall(1_767_225_600_000);
 /// Time in which things go wrong and agents speak.
 const TROUBLE: Duration = Duration::from_secs(300);
 /// Time after that in which everything must have come to rest.
-const PATIENCE: Duration = Duration::from_secs(3 * 24 * 3600);
+const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// How a story is told.
 #[derive(Debug, Clone, Copy)]
@@ -291,6 +291,12 @@ impl World {
 
     /// A few messages of one agent to one recipient.
     fn speak(&mut self) {
+        if !self.calm {
+            self.agenda.soon(6_000, Due::Speak);
+        }
+        if self.night {
+            return;
+        }
         let rng = &mut self.agenda.rng;
         let host = rng.below(self.hosts.len());
         let Host { org, name, agents, .. } = &self.hosts[host];
@@ -316,9 +322,6 @@ impl World {
             let ts = "2026-01-01T00:00:00Z".to_owned();
             let message = SendFrame { id, from, to, body, reply_to: None, ts };
             self.accept(host, message);
-        }
-        if !self.calm {
-            self.agenda.soon(6_000, Due::Speak);
         }
     }
 
