@@ -16,8 +16,14 @@ _transit__worker() {
             ",$1")
                 cmd="transit__worker"
                 ;;
+            transit__worker,backup)
+                cmd="transit__worker__subcmd__backup"
+                ;;
             transit__worker,delivery)
                 cmd="transit__worker__subcmd__delivery"
+                ;;
+            transit__worker,doctor)
+                cmd="transit__worker__subcmd__doctor"
                 ;;
             transit__worker,host)
                 cmd="transit__worker__subcmd__host"
@@ -89,8 +95,30 @@ _transit__worker() {
 
     case "${cmd}" in
         transit__worker)
-            opts="-v -h -V --database --json --verbose --color --help --version serve migrate org host source delivery"
+            opts="-v -h -V --database --json --verbose --color --help --version serve migrate backup doctor org host source delivery"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__backup)
+            opts="-v -h --force --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -225,6 +253,28 @@ _transit__worker() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__doctor)
+            opts="-v -h --deep --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --database)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -437,7 +487,7 @@ _transit__worker() {
             return 0
             ;;
         transit__worker__subcmd__serve)
-            opts="-v -h --listen --public-url --allow-private-callbacks --ready-file --log-format --database --json --verbose --color --help"
+            opts="-v -h --listen --public-url --allow-private-callbacks --ready-file --keep-messages --keep-deliveries --log-format --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -452,6 +502,14 @@ _transit__worker() {
                     return 0
                     ;;
                 --ready-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep-messages)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep-deliveries)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

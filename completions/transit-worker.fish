@@ -34,6 +34,8 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -s h -l help
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -s V -l version -d 'Print version'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "serve" -d 'Serve hosts and senders until SIGTERM or SIGINT'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "migrate" -d 'Bring the schema of the database up to date, making the database when there is none'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "backup" -d 'Copy the database to a file, also while a server has it'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "doctor" -d 'Look whether everything is in order, changing nothing'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "org" -d 'Organisations: nothing of one is visible to another'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "host" -d 'Hosts: machines that run transitd for this Worker'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "source" -d 'Sources: who may post events, where these go, and where replies may go'
@@ -41,6 +43,8 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "deliv
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l public-url -d 'The address under which hosts and senders reach it, when that is another one' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid"} here once it serves; the file goes away when it stops' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l log-format -d 'How log lines look' -r -f -a "text\t'For people'
 json\t'One JSON object a line'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
@@ -58,6 +62,22 @@ never\t'Never'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand migrate" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand migrate" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand migrate" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -l force -d 'Replace FILE when it is there'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand backup" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l deep -d 'Compare every index with its table too, which reads all of the database several times'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand org; and not __fish_seen_subcommand_from create list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand org; and not __fish_seen_subcommand_from create list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'

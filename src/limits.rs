@@ -94,6 +94,8 @@ pub const QUEUE_BATCH: usize = 128;
 pub const QUEUE_MAX: u64 = 1_000;
 /// Members of a room.
 pub const ROOM_MEMBERS: usize = 64;
+/// Rooms of an organisation: any agent may make one.
+pub const ROOMS: usize = 1_000;
 
 /// Entries that may wait in the spool.
 pub const SPOOL_MAX: u64 = 10_000;
@@ -109,6 +111,13 @@ pub const ATTEMPT_WAIT: Duration = Duration::from_secs(30);
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Time for which `(id, agent)` of an injected delivery, and what was sent, is remembered.
 pub const HISTORY_KEEP: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// Time for which the Worker keeps a message that is settled, dead or refused, unless the operator says otherwise.
+pub const MESSAGES_KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time for which the Worker keeps a settled delivery and its reply, unless the operator says otherwise.
+pub const DELIVERIES_KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Time for which a source's `event_key` is known again at the least, whatever else is kept.
+pub const EVENT_KEY_KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Time for which an enrolment code is valid.
 pub const ENROLL_TTL: Duration = Duration::from_secs(15 * 60);

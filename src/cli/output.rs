@@ -143,7 +143,9 @@ impl Failure {
             ),
             StoreError::Damaged { .. } => (
                 Exit::Io,
-                Some("move the file away, or put back a copy; what it holds may be rescued from it"),
+                Some(
+                    "put back a copy made with transit-worker backup; transit-worker doctor --deep says what is damaged",
+                ),
             ),
             StoreError::Refused(refusal) => of_refusal(refusal),
             StoreError::Panicked { .. } => (Exit::Software, None),
@@ -195,6 +197,12 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
         Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
+        Refusal::QueueFull { .. } => {
+            (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))
+        }
+        Refusal::RoomInUse { .. } => {
+            (Exit::Data, Some("let them go elsewhere first: transit-worker source update"))
+        }
         Refusal::HostExists { .. } => {
             (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
         }

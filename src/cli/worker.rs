@@ -2,9 +2,12 @@
 //!
 //! Everything but `serve` works on the database itself, beside a running server, which notices.
 
+mod backup;
 mod delivery;
+mod doctor;
 mod host;
 mod org;
+mod room;
 mod serve;
 mod source;
 
@@ -31,7 +34,7 @@ const MASTER_KEY: &str = "TRANSIT_MASTER_KEY";
 /// Where a Worker is reached that nobody has told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8787";
 
-/// Run a Worker, and look after its hosts, sources and deliveries.
+/// Run a Worker, and look after its hosts, sources, rooms and deliveries.
 ///
 /// A Worker is the server that hosts connect to and that senders post events to. It keeps everything in one
 /// database, a file. The commands beside `serve` change that database directly; a running server notices.
@@ -79,6 +82,17 @@ enum Verb {
     Serve(serve::Args),
     /// Bring the schema of the database up to date, making the database when there is none.
     Migrate,
+    /// Copy the database to a file, also while a server has it.
+    ///
+    /// The copy holds everything that was promised before it began. To go back to it, stop the server, put the copy in
+    /// the database's place, remove the log (-wal and -shm) that lies beside that, and serve again. The secrets in it
+    /// open only with the master key, which is not part of the copy: keep one of that as well.
+    Backup(backup::Args),
+    /// Look whether everything is in order, changing nothing.
+    ///
+    /// Each finding is a line, with the way out. The exit status is 1 when something is wrong, and 74 when the database
+    /// is damaged.
+    Doctor(doctor::Args),
     /// Organisations: nothing of one is visible to another.
     #[command(subcommand)]
     Org(org::Verb),
@@ -88,6 +102,9 @@ enum Verb {
     /// Sources: who may post events, where these go, and where replies may go.
     #[command(subcommand)]
     Source(source::Verb),
+    /// Rooms: agents that read what any of them says there.
+    #[command(subcommand)]
+    Room(room::Verb),
     /// Deliveries of events to agents.
     #[command(subcommand)]
     Delivery(delivery::Verb),
@@ -102,9 +119,12 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
     match verb {
         Verb::Serve(args) => serve::run(args, &place, &common),
         Verb::Migrate => migrate(&place),
+        Verb::Backup(args) => backup::run(&args, &place),
+        Verb::Doctor(args) => doctor::run(&args, &place),
         Verb::Org(verb) => org::run(verb, &Session::open(place)?),
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
+        Verb::Room(verb) => room::run(verb, &Session::open(place)?),
         Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
     }
 }
@@ -317,6 +337,10 @@ const PAGE: Page = Page {
         ),
         ("worker.db.key", "The master key, unless TRANSIT_MASTER_KEY is set."),
         ("worker.db.serve", "Locked by the server of the database; holds its pid."),
+        (
+            "worker.db.ballast",
+            "Room on the disk that the server keeps back, so that what is there can still be settled on a full disk.",
+        ),
         ("worker.db.turn", "Locked for a moment by whoever changes the database next."),
     ],
     examples: &[
@@ -329,6 +353,14 @@ const PAGE: Page = Page {
         (
             "Take events for an agent, and let replies go to one place:",
             "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
+        ),
+        (
+            "Copy the database while it is served, and look whether all is well:",
+            "transit-worker backup --force backup.db\ntransit-worker doctor",
+        ),
+        (
+            "Make a room that only those are in whom you add, and say something there:",
+            "transit-worker room create ops --policy invite\ntransit-worker room add ops jess@titan\ntransit-worker room post ops -m 'the freeze begins at noon'",
         ),
         ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],

@@ -94,6 +94,8 @@ impl Side {
 }
 
 struct Flight {
+    /// The place of its row.
+    seq: i64,
     /// Order of sending on this link.
     number: u64,
     again_at: Mono,
@@ -195,8 +197,8 @@ impl Dispatch {
     }
 
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
-    /// it is about.
-    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
+    /// it is about, and the place of the row when it was sent on this connection.
+    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<i64>)> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
@@ -204,27 +206,26 @@ impl Dispatch {
         };
         let agent = agent.map(str::to_owned).or_else(oldest)?;
         let queue = self.queues.get_mut(&agent)?;
-        queue.flights.remove(id);
+        let seq = queue.flights.remove(id).map(|flight| flight.seq);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
             self.look_at(agent.clone());
         }
-        Some(agent)
+        Some((agent, seq))
     }
 
-    /// The daemon has it in the agent's session.
-    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) {
+    /// The daemon has it in the agent's session. Answers the place of the row when it was sent on this connection.
+    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) -> Option<i64> {
         let now = self.app.mono();
-        let agent = self.answered(id, agent);
-        if let Some(queue) = agent.and_then(|agent| self.queues.get_mut(&agent)) {
-            queue.settled.add(id, now);
-        }
+        let (agent, seq) = self.answered(id, agent)?;
+        self.queues.get_mut(&agent)?.settled.add(id, now);
+        seq
     }
 
     /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
     /// [`recorded`](Self::recorded) when it has arrived, or has failed to.
     pub(super) fn refused(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
-        let agent = self.answered(id, agent)?;
+        let (agent, _) = self.answered(id, agent)?;
         self.queues.get_mut(&agent)?.refusals += 1;
         Some(agent)
     }
@@ -313,7 +314,7 @@ impl Dispatch {
             soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
             let is_message = redelivery.is_none();
             let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery)| redelivery);
-            queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at, redelivery });
+            queue.flights.insert(id.to_owned(), Flight { seq, number: self.sent, again_at, redelivery });
             sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
             Step::Sent(redelivery)
         };
@@ -374,7 +375,11 @@ fn message_envelope(due: &Due) -> String {
         ts: due.ts.clone(),
         reply_to: due.reply_to.clone(),
         body: due.body.clone(),
-        kind: Kind::Dm,
+        kind: due.room.as_ref().map_or(Kind::Dm, |(room, seq)| Kind::Room {
+            room: room.trim_start_matches('#').to_owned(),
+            seq: *seq,
+            operator: due.sender == messages::OPERATOR,
+        }),
     })
 }
 

@@ -22,10 +22,12 @@ use crate::proto::ingest::{
     reply_url_allowed,
 };
 use crate::store::StoreError;
-use crate::store::ledger::Refusal;
 use crate::store::ledger::events::{self, Accepted, AcceptedKind};
 use crate::store::ledger::messages::Queue;
 use crate::store::ledger::sources::SourceRow;
+
+/// After how many seconds a sender is asked to come again when there is no room.
+const NO_ROOM_RETRY_S: u32 = 30;
 
 /// `GET /ingest/{source}/health`: unsigned, the same for a source of any organisation.
 pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
@@ -45,7 +47,8 @@ pub(super) async fn receive(State(app): State<App>, request: Request) -> Respons
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
-    let store = |err| failed("taking an event", &err);
+    let store =
+        |err: StoreError| if err.is_out_of_room() { no_room() } else { failed("taking an event", &err) };
     let (head, body) = request.into_parts();
     let sources =
         candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;
@@ -62,11 +65,15 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     check_reply_url(source, &event).map_err(|err| broken(&err))?;
 
     let digest = events::digest(&event);
-    if let Err(wait) =
-        app.source_rates.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
-    {
+    let refused = if app.db.has_room() {
+        let SourceRow { integration_id, rate, burst, .. } = source;
+        app.source_rates.take(integration_id.clone(), *rate, *burst, app.mono()).err().map(too_many)
+    } else {
+        Some(no_room())
+    };
+    if let Some(refused) = refused {
         let before = app.db.read(|tx| events::find(tx, source, &event.event_key, &digest)).map_err(store)?;
-        return before.map(|before| answer(source, &before)).ok_or_else(|| too_many(wait));
+        return before.map(|before| answer(source, &before)).ok_or(refused);
     }
     let accepted = store_event(app, sources.clone(), at, event, digest, secret_no).await.map_err(store)?;
     if accepted.kind != AcceptedKind::New {
@@ -132,18 +139,19 @@ async fn store_event(
     secret_no: i64,
 ) -> Result<Accepted, StoreError> {
     let source = &sources[at].row;
-    let target = match source.target_addr.clone() {
-        Addr::Agent(target) => target,
-        Addr::Room(room) => return Err(Refusal::NoRoom { room: room.to_string() }.into()),
+    let target = source.target_addr.clone();
+    let queue = match &target {
+        Addr::Agent(agent) => Some(queue_of(&source.org_id, agent)),
+        Addr::Room(_) => None,
     };
-    let queue = queue_of(&source.org_id, &target);
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
         move |tx| events::accept(tx, &sources[at].row, &event, &digest, secret_no, &target, now),
         move |outcome| {
-            if matches!(&outcome, Ok(accepted) if accepted.kind == AcceptedKind::New) {
-                hints.links.wake(&queue, Grown::Deliveries);
+            if let Ok(Accepted { kind: AcceptedKind::New, members, .. }) = &outcome {
+                let queues = queue.iter().chain(members);
+                queues.for_each(|queue| hints.links.wake(queue, Grown::Deliveries));
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);
@@ -157,7 +165,7 @@ fn queue_of(org_id: &str, agent: &AgentAddr) -> Queue {
 }
 
 fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
-    let Accepted { event_id, delivery_id, kind } = accepted;
+    let Accepted { event_id, delivery_id, kind, .. } = accepted;
     let (status, word) = match kind {
         AcceptedKind::New => (StatusCode::ACCEPTED, "queued"),
         AcceptedKind::Same | AcceptedKind::Different => (StatusCode::OK, "duplicate"),
@@ -182,6 +190,13 @@ fn too_many(wait: std::time::Duration) -> Response {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let mut answer = error(StatusCode::TOO_MANY_REQUESTS, "rate_limited");
     answer.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+    answer
+}
+
+/// The disk is full, or nearly: the sender keeps the event and comes again.
+fn no_room() -> Response {
+    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, "no_room");
+    answer.headers_mut().insert(RETRY_AFTER, NO_ROOM_RETRY_S.into());
     answer
 }
 

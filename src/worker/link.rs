@@ -303,7 +303,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
-        self.dispatch.acknowledged(&id, agent.as_deref());
+        let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
         self.change_lazily(
@@ -311,12 +311,15 @@ impl Link {
             move |tx| {
                 let (org_id, host) = (&owner.org_id, &owner.host);
                 if IdKind::of(&id) == Some(IdKind::Delivery) {
-                    if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, now)? {
+                    if let Some(row) = deliveries::dispatched(tx, org_id, host, &id, agent.as_deref(), now)? {
                         tracing::debug!(host, id, agent = row.agent, "dispatched");
                     }
                     return Ok(None);
                 }
-                messages::injected(tx, org_id, host, &id, agent.as_deref(), now)
+                match seq {
+                    Some(seq) => messages::injected_by_seq(tx, org_id, seq, now),
+                    None => messages::injected(tx, org_id, host, &id, agent.as_deref(), now),
+                }
             },
             |_, moved| moved.map(Note::Moved),
         );
@@ -337,10 +340,11 @@ impl Link {
         self.app.db.submit(
             move |tx| {
                 let place = (owner.org_id.as_str(), owner.host.as_str());
-                if let Some((agent, at)) = deliveries::refused(tx, place, &id, &code, now)? {
+                let agent = agent.as_deref();
+                if let Some((agent, at)) = deliveries::refused(tx, place, &id, agent, &code, now)? {
                     return Ok(Some((agent, Refused::Later(at))));
                 }
-                messages::refused(tx, place, &id, agent.as_deref(), (&code, retryable), now)
+                messages::refused(tx, place, &id, agent, (&code, retryable), now)
             },
             move |outcome| {
                 noting(outcome);

@@ -17,6 +17,8 @@ mod link;
 mod links;
 mod places;
 mod receiver;
+mod retain;
+mod rooms;
 mod route;
 mod rpc;
 #[cfg(feature = "simulation")]
@@ -37,6 +39,7 @@ use tokio::sync::watch;
 use crate::limits;
 use crate::net::service::Shutdown;
 use crate::store::StoreError;
+use crate::store::ledger::retention::Keep;
 use crate::store::ledger::sources::check_key;
 use crate::store::ledger::{self, Db, ServeLock, directory};
 use crate::store::seal::MasterKey;
@@ -63,13 +66,22 @@ pub struct Config {
     pub master_key: MasterKey,
     /// What a peer may do, and how much is committed at once.
     pub limits: Limits,
+    /// How long what is settled is kept.
+    pub keep: Keep,
 }
 
 impl Config {
     /// A Worker with the defaults of everything else.
     pub fn new(listen: SocketAddr, database: PathBuf, master_key: MasterKey) -> Self {
-        let limits = Limits::default();
-        Self { listen, database, public_url: None, allow_private_callbacks: false, master_key, limits }
+        Self {
+            listen,
+            database,
+            public_url: None,
+            allow_private_callbacks: false,
+            master_key,
+            limits: Limits::default(),
+            keep: Keep::default(),
+        }
     }
 }
 
@@ -129,7 +141,7 @@ pub enum WorkerError {
 /// When the address or the ledger cannot be had. Failures of single requests are theirs alone.
 pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let _lock = ServeLock::take(&config.database)?;
-    let db = Db::open_grouping(&config.database, config.limits.commit_group)?;
+    let db = Db::open_guarded(&config.database, config.limits.commit_group)?;
     let (listener, listen) = listen_on(config.listen)?;
     let url = config.public_url.clone().unwrap_or_else(|| format!("http://{listen}"));
     let url = url.trim_end_matches('/').to_owned();
@@ -143,6 +155,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         let app: App = Arc::new(Shared::new(db, config.master_key, config.limits, stopping.clone()));
         let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
         let sweeper = tokio::spawn(sweep::run(app.clone()));
+        let retainer = tokio::spawn(retain::run(app.clone(), config.keep));
         ready_now();
         tracing::info!(%listen, "serving");
 
@@ -151,6 +164,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         // No request comes any more. The links say goodbye, and replies that are being posted are recorded.
         app.links.closed(STOP_WAIT).await;
         let _ = sweeper.await;
+        let _ = retainer.await;
         let _ = tokio::time::timeout(STOP_WAIT, callbacks).await;
         tracing::info!("stopped");
         Ok(())

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::app::App;
 use super::link::Note;
 use super::links::{Grown, Owner};
+use super::rooms;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
@@ -25,19 +26,15 @@ pub(super) fn send(
     tell: &UnboundedSender<Note>,
 ) {
     match check(app, owner, senders, &frame) {
-        Ok(recipient) => store(app, owner, frame, &recipient, tell),
+        Ok(Addr::Agent(recipient)) => store(app, owner, legible(app, frame), &recipient, tell),
+        Ok(Addr::Room(room)) => rooms::send(app, owner, legible(app, frame), room, tell),
         Err(code) => answer_known(app, owner, frame, code, tell),
     }
 }
 
 /// The checks that need no ledger, in the protocol's order. That the id is known comes before all of them, and that
 /// there is no such recipient after: the ledger says so when it is to take the message.
-fn check(
-    app: &App,
-    owner: &Owner,
-    senders: &BTreeSet<String>,
-    frame: &SendFrame,
-) -> Result<AgentAddr, NakCode> {
+fn check(app: &App, owner: &Owner, senders: &BTreeSet<String>, frame: &SendFrame) -> Result<Addr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
         return Err(NakCode::ReservedName);
     }
@@ -53,14 +50,23 @@ fn check(
     if frame.body.len() > BODY_BYTES {
         return Err(NakCode::BodyTooLarge);
     }
-    match to {
-        Addr::Agent(to) => Ok(to),
-        Addr::Room(_) => Err(NakCode::NoRoute),
+    if !app.db.has_room() {
+        return Err(NakCode::RateLimited);
     }
+    Ok(to)
+}
+
+/// Time and reply_to stand in the envelope's tag: what is no time and no id has no business there.
+fn legible(app: &App, mut frame: SendFrame) -> SendFrame {
+    if Wall::parse(&frame.ts).is_none() || !frame.ts.contains('T') {
+        frame.ts = app.wall().to_string();
+    }
+    frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
+    frame
 }
 
 /// Whose bucket a message takes from.
-fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
+pub(super) fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
     (owner.host_id.clone(), name.to_owned())
 }
@@ -87,13 +93,8 @@ fn code_of(err: &AddrError) -> NakCode {
     }
 }
 
-fn store(app: &App, owner: &Owner, mut frame: SendFrame, to: &AgentAddr, tell: &UnboundedSender<Note>) {
+fn store(app: &App, owner: &Owner, frame: SendFrame, to: &AgentAddr, tell: &UnboundedSender<Note>) {
     let now = app.wall();
-    // Both stand in the envelope's tag: what is no time and no id has no business there.
-    if Wall::parse(&frame.ts).is_none() || !frame.ts.contains('T') {
-        frame.ts = now.to_string();
-    }
-    frame.reply_to = frame.reply_to.filter(|id| IdKind::of(id).is_some());
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
     let (host, has_place) = (from_host.clone(), app.places.take(&queue));
@@ -139,12 +140,12 @@ fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Unbo
 }
 
 /// The ledger could not take it: the daemon keeps the message and tries again.
-fn not_now(tell: &UnboundedSender<Note>, id: String, err: &StoreError) {
+pub(super) fn not_now(tell: &UnboundedSender<Note>, id: String, err: &StoreError) {
     tracing::error!(id, %err, "taking a message failed");
     note(tell, id, Some(NakCode::RateLimited));
 }
 
-fn note(tell: &UnboundedSender<Note>, id: String, nak: Option<NakCode>) {
+pub(super) fn note(tell: &UnboundedSender<Note>, id: String, nak: Option<NakCode>) {
     // The link may be gone; the daemon asks again on its next one.
     let _ = tell.send(Note::Sent { id, nak });
 }

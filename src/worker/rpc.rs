@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::app::App;
 use super::dispatch::INGEST;
 use super::links::Owner;
+use super::rooms;
 use crate::addr::Host;
 use crate::id::IdKind;
 use crate::limits::BODY_BYTES;
@@ -24,12 +25,25 @@ use crate::store::ledger::{Tx, roster, sources};
 /// Time that a chat_reply waits for its callback, within the limit of a call.
 const POST_WAIT: Duration = Duration::from_secs(8);
 
+/// What can be called.
+const METHODS: [&str; 9] = [
+    "read_message",
+    "chat_reply",
+    "mark_handled",
+    "message_status",
+    "list_agents",
+    "list_rooms",
+    "create_room",
+    "join_room",
+    "leave_room",
+];
+
 /// What the ledger says within a call: its own failure, or the call's.
 type Found<T> = Result<Result<T, RpcError>, StoreError>;
 
 /// Answers one call.
 pub(super) async fn call(app: &App, owner: &Owner, method: &str, params: Value) -> Result<Value, RpcError> {
-    if !matches!(method, "read_message" | "chat_reply" | "mark_handled" | "message_status" | "list_agents") {
+    if !METHODS.contains(&method) {
         return Err(RpcError::new("unknown_method", "unknown rpc method"));
     }
     let caller = caller(app, owner, &params)?;
@@ -38,6 +52,10 @@ pub(super) async fn call(app: &App, owner: &Owner, method: &str, params: Value) 
         "chat_reply" => chat_reply(app, caller, &params).await,
         "mark_handled" => mark_handled(app, caller, &params).await,
         "message_status" => message_status(app, &caller, &params),
+        "list_rooms" => rooms::list(app, &caller),
+        "create_room" => rooms::create(app, caller, &params).await,
+        "join_room" => rooms::join(app, caller, &params).await,
+        "leave_room" => rooms::leave(app, caller, &params).await,
         _ => list_agents(app, &caller.org_id, &params),
     }
 }
@@ -60,7 +78,7 @@ fn text<'a>(params: &'a Value, name: &str) -> Result<&'a str, RpcError> {
     value.ok_or_else(|| RpcError::new("bad_params", format!("{name} is required")))
 }
 
-fn failed(err: StoreError) -> RpcError {
+pub(super) fn failed(err: StoreError) -> RpcError {
     tracing::error!(%err, "a call failed");
     RpcError::new("rpc_error", "the ledger could not be used")
 }
@@ -75,7 +93,7 @@ fn not_owner() -> RpcError {
 
 /// The caller's own delivery.
 fn own(tx: &Tx<'_>, caller: &Queue, id: &str) -> Found<DeliveryRow> {
-    let found = deliveries::get(tx, &caller.org_id, id)?;
+    let found = deliveries::get(tx, caller, id)?;
     Ok(match found {
         None => Err(not_found("delivery")),
         Some(row) if !row.is_of(caller) => Err(not_owner()),
@@ -119,10 +137,18 @@ fn channel(row: DeliveryRow, state: State, instructions: Option<String>) -> Full
     }
 }
 
-/// A direct message has nothing to settle; it can be read by whom it was for.
+/// A message has nothing to settle; it can be read by whom it was for, and in a room by its sender too.
 fn direct(tx: &Tx<'_>, caller: &Queue, id: &str) -> Found<Full> {
     let Some(found) = messages::text(tx, caller, id)? else { return Ok(Err(not_found("message"))) };
-    let Some(state) = found.state else { return Ok(Err(not_owner())) };
+    let is_own = || found.is_of_room && found.sender == format!("{}@{}", caller.agent, caller.host);
+    let state = match found.state {
+        Some(state) => state,
+        None if is_own() => {
+            let fate = messages::fate(tx, &caller.org_id, id)?;
+            fate.map_or("injected", |fate| fate.state()).to_owned()
+        }
+        None => return Ok(Err(not_owner())),
+    };
     Ok(Ok(Full {
         id: id.to_owned(),
         conversation_id: id.to_owned(),

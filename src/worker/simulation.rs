@@ -322,7 +322,7 @@ impl Process {
     /// # Errors
     /// When the ledger cannot be used.
     pub fn sweep(&self, round: u32) -> Result<(), StoreError> {
-        sweep::sweep(&self.app, round)
+        sweep::sweep(&self.app, round, false)
     }
 
     /// Whether there may be replies to post.

@@ -85,18 +85,19 @@ fn list(session: &Session, state: Option<&str>, org: &OrgArg) -> Result<Exit, Fa
 
 fn show(session: &Session, id: &str, org: &OrgArg) -> Result<Exit, Failure> {
     let org = session.org(org)?.id;
-    let found = session.read("show the delivery", |tx| {
-        let delivery = inspect::get(tx, &org, id)?;
-        Ok(delivery.zip(Some(inspect::reply(tx, &org, id)?)))
-    })?;
-    let Some((delivery, reply)) = found else {
+    let (all, reply) = session
+        .read("show the delivery", |tx| Ok((inspect::get(tx, &org, id)?, inspect::reply(tx, &org, id)?)))?;
+    let Some(delivery) = all.first() else {
         let unknown = Refusal::NotFound { what: "delivery", name: id.to_owned() };
         return Err(Failure::store("show the delivery", &unknown.into()));
     };
-    let mut shown = record(&delivery);
+    let mut shown = record(delivery);
     shown["last_error"] = json!(delivery.last_error);
     shown["reply"] = json!(reply.as_ref().map(reply_record));
-    session.print([(shown, words(&delivery, reply.as_ref()))])
+    if delivery.room.is_some() {
+        shown["recipients"] = all.iter().map(recipient_record).collect();
+    }
+    session.print([(shown, words(&all, reply.as_ref()))])
 }
 
 fn record(found: &Listed) -> Value {
@@ -105,11 +106,21 @@ fn record(found: &Listed) -> Value {
         "state": found.state,
         "source": found.source,
         "agent": found.agent,
+        "room": found.room,
         "conversation_id": found.conversation_id,
         "event_key": found.event_key,
         "attempts": found.attempts,
         "created_at": found.created_at.to_string(),
         "updated_at": found.updated_at.to_string(),
+    })
+}
+
+fn recipient_record(found: &Listed) -> Value {
+    json!({
+        "agent": found.agent,
+        "state": found.state,
+        "attempts": found.attempts,
+        "last_error": found.last_error,
     })
 }
 
@@ -120,6 +131,7 @@ fn reply_record(reply: &Reply) -> Value {
         .map(|(number, at, error)| json!({ "attempt": number, "at": at.to_string(), "error": error }))
         .collect();
     json!({
+        "agent": reply.agent,
         "message": reply.message,
         "state": reply.state,
         "last_error": reply.last_error,
@@ -134,12 +146,13 @@ fn line(found: &Listed) -> String {
     format!("{id}  {state:<10}  {created_at}  {source} -> {agent}  {}", text::visible(conversation_id))
 }
 
-fn words(found: &Listed, reply: Option<&Reply>) -> String {
+fn words(all: &[Listed], reply: Option<&Reply>) -> String {
+    let Some(found) = all.first() else { return String::new() };
     let mut rows = vec![
         ("delivery", found.id.clone()),
         ("state", found.state.clone()),
         ("source", or_dash(found.source.as_ref())),
-        ("agent", found.agent.clone()),
+        ("agent", found.room.as_ref().map_or_else(|| found.agent.clone(), |room| format!("#{room}"))),
         ("conversation", found.conversation_id.clone()),
         ("event key", found.event_key.clone()),
         ("attempts", found.attempts.to_string()),
@@ -147,8 +160,14 @@ fn words(found: &Listed, reply: Option<&Reply>) -> String {
         ("accepted", found.created_at.to_string()),
         ("last moved", found.updated_at.to_string()),
     ];
+    for Listed { agent, state, attempts, .. } in all.iter().filter(|found| found.room.is_some()) {
+        rows.push(("member", format!("{agent} {state}, attempts {attempts}")));
+    }
     if let Some(reply) = reply {
         rows.push(("reply", format!("{}: {}", reply.state, reply.message)));
+        if found.room.is_some() {
+            rows.push(("replied by", reply.agent.clone()));
+        }
         if reply.state == "due" {
             rows.push(("next post", reply.next_attempt_at.to_string()));
         }

@@ -3,15 +3,17 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::{NAME, Place, base_url, master_key};
-use crate::cli::Common;
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
+use crate::cli::{Common, duration};
 use crate::net::service::{self, Shutdown};
 use crate::store::files;
+use crate::store::ledger::retention::Keep;
 use crate::worker::{self, Config, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
@@ -28,8 +30,25 @@ pub(super) struct Args {
     /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Keep messages for so long after they are settled or dead; 0 is for ever.
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = keep)]
+    keep_messages: Kept,
+    /// Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever.
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = keep)]
+    keep_deliveries: Kept,
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// How long something is kept; `None` is for ever.
+#[derive(Debug, Clone, Copy)]
+struct Kept(Option<Duration>);
+
+fn keep(text: &str) -> Result<Kept, String> {
+    if text == "0" {
+        return Ok(Kept(None));
+    }
+    duration::parse(text).map(|age| Kept(Some(age).filter(|age| !age.is_zero())))
 }
 
 pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Failure> {
@@ -41,6 +60,7 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let config = Config {
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
+        keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
         ..Config::new(args.listen, database.clone(), master_key)
     };
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;

@@ -61,7 +61,7 @@ pub(super) struct One {
 pub(super) struct Create {
     #[command(flatten)]
     one: One,
-    /// Where its events go: NAME@HOST. The agent need not exist yet; its events wait for it.
+    /// Where its events go: NAME@HOST or '#ROOM'. An agent need not exist yet; its events wait for it. A room must.
     #[arg(long, value_name = "ADDR")]
     target: String,
     /// Where replies go when an event does not say. It must begin with one of the prefixes.
@@ -89,7 +89,7 @@ pub(super) struct Create {
 pub(super) struct Update {
     #[command(flatten)]
     one: One,
-    /// Where its events go: NAME@HOST.
+    /// Where its events go: NAME@HOST or '#ROOM'.
     #[arg(long, value_name = "ADDR")]
     target: Option<String>,
     /// Where replies go when an event does not say.

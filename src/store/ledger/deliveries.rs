@@ -2,7 +2,16 @@
 //!
 //! A delivery is shown to its agent until it is settled, and never dies by itself. `shown` counts the deliver
 //! frames that were not answered by a nak: it is the `redelivery` of the next one, and it spaces them out.
+//!
+//! An event that goes to a room is delivered to every member, each at its own pace, under one id; the first to settle
+//! it settles it for all. While nobody is in the room the delivery waits for the first who joins, as a row without
+//! an agent.
 
+mod add;
+mod room;
+
+pub(super) use self::add::{Fresh, add, add_to_room};
+pub(super) use self::room::{adopt, give_up};
 use super::messages::{DRAFT_BUSY, Queue};
 use super::{Row, StoreError, Tx, values};
 use crate::clock::{Backoff, Wall, channel_redelivery};
@@ -113,12 +122,19 @@ impl DeliveryRow {
     }
 }
 
-/// The delivery with this id.
+/// The delivery with this id: this agent's own, or if it has none that of another.
 ///
 /// # Errors
 /// When the ledger cannot be read.
-pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
-    let sql = format!("SELECT {} WHERE d.org_id = ?1 AND d.id = ?2", DeliveryRow::COLUMNS);
+pub fn get(tx: &Tx<'_>, agent: &Queue, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
+    let own = "AND d.host = ?3 AND d.agent = ?4";
+    let sql = format!("SELECT {} WHERE d.org_id = ?1 AND d.id = ?2 {own}", DeliveryRow::COLUMNS);
+    let Queue { org_id, host, agent } = agent;
+    if let Some(found) = tx.one(&sql, values![org_id, id, host, agent], DeliveryRow::read)? {
+        return Ok(Some(found));
+    }
+    let sql =
+        format!("SELECT {} WHERE d.org_id = ?1 AND d.id = ?2 ORDER BY d.seq LIMIT 1", DeliveryRow::COLUMNS);
     tx.one(&sql, values![org_id, id], DeliveryRow::read)
 }
 
@@ -158,14 +174,17 @@ pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Opti
     Ok(next.flatten())
 }
 
-/// The queues, of all organisations, in which something is due: what no hint may have told.
+/// The queues, of all organisations, in which something is due for an agent that is there: what no hint may have told.
+/// Each is looked at up to the first such delivery, however much waits in it.
 ///
 /// # Errors
 /// When the ledger cannot be read.
 pub fn overdue(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
     tx.all(
-        "SELECT DISTINCT org_id, host, agent FROM delivery
-         WHERE state IN ('pending', 'dispatched', 'read') AND next_attempt_at <= ?1",
+        "SELECT a.org_id, a.host, a.name FROM agent a WHERE a.present = 1
+           AND EXISTS (SELECT 1 FROM delivery d
+                       WHERE d.org_id = a.org_id AND d.host = a.host AND d.agent = a.name
+                         AND d.state IN ('pending', 'dispatched', 'read') AND d.next_attempt_at <= ?1)",
         values![now],
         Queue::read,
     )
@@ -202,9 +221,10 @@ pub fn dispatched(
     org_id: &str,
     host: &str,
     id: &str,
+    agent: Option<&str>,
     now: Wall,
 ) -> Result<Option<DeliveryRow>, StoreError> {
-    let Some(found) = unsettled(tx, org_id, host, id)? else { return Ok(None) };
+    let Some(found) = unsettled(tx, org_id, host, id, agent)? else { return Ok(None) };
     let state = if found.state == State::Pending { State::Dispatched } else { found.state };
     let next = now + channel_redelivery(found.shown, found.read_at.is_some());
     tx.execute(
@@ -224,10 +244,11 @@ pub fn refused(
     tx: &Tx<'_>,
     (org_id, host): (&str, &str),
     id: &str,
+    agent: Option<&str>,
     code: &str,
     now: Wall,
 ) -> Result<Option<(String, Wall)>, StoreError> {
-    let Some(found) = unsettled(tx, org_id, host, id)? else { return Ok(None) };
+    let Some(found) = unsettled(tx, org_id, host, id, agent)? else { return Ok(None) };
     let free = code == DRAFT_BUSY;
     let misses = if free { found.misses.saturating_sub(1) } else { found.misses };
     let next = now + if free { Backoff::DELIVERY.cap } else { Backoff::DELIVERY.after(misses) };
@@ -240,8 +261,30 @@ pub fn refused(
     Ok(Some((found.agent, next)))
 }
 
-fn unsettled(tx: &Tx<'_>, org_id: &str, host: &str, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
-    Ok(get(tx, org_id, id)?.filter(|found| found.host == host && !found.state.is_settled()))
+/// The unsettled delivery that an answer of this host is about; without an agent the oldest of that id, one that waits
+/// for an answer first.
+fn unsettled(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    id: &str,
+    agent: Option<&str>,
+) -> Result<Option<DeliveryRow>, StoreError> {
+    let of_host = format!(
+        "SELECT {} WHERE d.org_id = ?1 AND d.id = ?2 AND d.host = ?3
+           AND d.state IN ('pending', 'dispatched', 'read')",
+        DeliveryRow::COLUMNS
+    );
+    match agent {
+        Some(agent) => {
+            let sql = format!("{of_host} AND d.agent = ?4");
+            tx.one(&sql, values![org_id, id, host, agent], DeliveryRow::read)
+        }
+        None => {
+            let sql = format!("{of_host} ORDER BY CASE WHEN d.misses > 0 THEN 0 ELSE 1 END, d.seq LIMIT 1");
+            tx.one(&sql, values![org_id, id, host], DeliveryRow::read)
+        }
+    }
 }
 
 /// Makes the deliveries of a host due at `due_at` whose answers were lost with its last connection.
@@ -304,7 +347,7 @@ pub fn read(tx: &Tx<'_>, org_id: &str, found: &DeliveryRow, now: Wall) -> Result
     Ok(State::Read)
 }
 
-/// Moves a delivery to a settled state.
+/// Moves a delivery to a settled state, for everybody who has it.
 ///
 /// # Errors
 /// When the ledger cannot be changed.

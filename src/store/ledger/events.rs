@@ -3,9 +3,11 @@
 use sha2::{Digest, Sha256};
 
 use super::Refusal;
+use super::deliveries::{self, Fresh};
+use super::messages::Queue;
 use super::sources::SourceRow;
-use super::{StoreError, Tx, values};
-use crate::addr::AgentAddr;
+use super::{StoreError, Tx, rooms, values};
+use crate::addr::Addr;
 use crate::clock::Wall;
 use crate::id::IdKind;
 use crate::proto::ingest::Event;
@@ -19,6 +21,8 @@ pub struct Accepted {
     pub delivery_id: String,
     /// How this event relates to what was stored.
     pub kind: AcceptedKind,
+    /// The queues of the room's members, when a new event went to a room.
+    pub members: Vec<Queue>,
 }
 
 /// How an event relates to what is stored.
@@ -34,7 +38,9 @@ pub enum AcceptedKind {
 
 /// What tells whether two events are the same: a digest over all their fields.
 pub fn digest(event: &Event) -> String {
-    hex::encode(Sha256::digest(event.to_body()))
+    let mut text = vec![0; 64];
+    hex::encode_to_slice(Sha256::digest(event.to_body()), &mut text).expect("64 digits hold 32 bytes");
+    String::from_utf8(text).expect("hexadecimal digits are ASCII")
 }
 
 /// The event that the source sent before under this key.
@@ -53,26 +59,26 @@ pub fn find(
         |row| {
             let same = row.get::<String>(2)? == digest;
             let kind = if same { AcceptedKind::Same } else { AcceptedKind::Different };
-            Ok(Accepted { event_id: row.get(0)?, delivery_id: row.get(1)?, kind })
+            Ok(Accepted { event_id: row.get(0)?, delivery_id: row.get(1)?, kind, members: Vec::new() })
         },
     )
 }
 
-/// Stores an event and its delivery to `target`, unless its key is known. `secret_no` is the secret that
-/// verified it, so that its reply is signed with the same one.
+/// Stores an event and its delivery to `target`, unless its key is known: to a room, one to every member. `secret_no` is
+/// the secret that verified it, so that its reply is signed with the same one.
 ///
 /// # Errors
-/// When the ledger cannot be changed.
+/// When the ledger cannot be changed, and [`Refusal::NoRoom`] when the target is a room that does not exist.
 pub fn accept(
     tx: &Tx<'_>,
     source: &SourceRow,
     event: &Event,
     digest: &str,
     secret_no: i64,
-    target: &AgentAddr,
+    target: &Addr,
     now: Wall,
 ) -> Result<Accepted, StoreError> {
-    let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh());
+    let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh_beyond());
     let meta = serde_json::to_string(&event.meta).expect("meta holds only strings");
     let stored = tx.insert(
         "INSERT INTO event (id, delivery_id, org_id, integration_id, event_key, conversation_id, user_name,
@@ -100,19 +106,19 @@ pub fn accept(
         let before = find(tx, source, &event.event_key, digest)?;
         return Ok(before.ok_or_else(|| Refusal::not_found("event", &event.event_key))?);
     };
-    tx.execute(
-        "INSERT INTO delivery (org_id, id, event_seq, integration_id, host, agent, state, attempts, shown, misses,
-                               next_attempt_at, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, ?7, ?7, ?7)",
-        values![
-            &source.org_id,
-            &delivery_id,
-            event_seq,
-            &source.integration_id,
-            target.host.as_str(),
-            target.name.as_str(),
-            now
-        ],
-    )?;
-    Ok(Accepted { event_id, delivery_id, kind: AcceptedKind::New })
+    let fresh = Fresh { source, id: &delivery_id, event_seq, now };
+    let members = match target {
+        Addr::Agent(agent) => {
+            deliveries::add(tx, &fresh, None, agent.host.as_str(), agent.name.as_str())?;
+            Vec::new()
+        }
+        Addr::Room(name) => {
+            let room = rooms::get(tx, &source.org_id, name)?;
+            let members = rooms::members(tx, &source.org_id, &room)?;
+            let queues: Vec<Queue> = members.into_iter().map(|member| member.queue).collect();
+            deliveries::add_to_room(tx, &fresh, name, &queues)?;
+            queues
+        }
+    };
+    Ok(Accepted { event_id, delivery_id, kind: AcceptedKind::New, members })
 }

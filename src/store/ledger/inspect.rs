@@ -15,8 +15,10 @@ pub struct Listed {
     pub state: String,
     /// The name of its source; `None` when that was deleted.
     pub source: Option<String>,
-    /// The address of its agent.
+    /// The address of its agent; while it waits for somebody to join its room, the room's.
     pub agent: String,
+    /// The room that its event went to, without `#`. Each member has a row under the same id.
+    pub room: Option<String>,
     /// The event's conversation.
     pub conversation_id: String,
     /// The event's key.
@@ -32,8 +34,9 @@ pub struct Listed {
 }
 
 impl Listed {
-    const QUERY: &str = "SELECT d.seq, d.id, d.state, s.name, d.agent || '@' || d.host, e.conversation_id, \
-         e.event_key, d.attempts, d.last_error, d.created_at, d.updated_at \
+    const QUERY: &str = "SELECT d.seq, d.id, d.state, s.name, \
+         CASE WHEN d.agent = '' THEN '#' || d.room ELSE d.agent || '@' || d.host END, e.conversation_id, \
+         e.event_key, d.attempts, d.last_error, d.created_at, d.updated_at, d.room \
          FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq \
          LEFT JOIN source s ON s.org_id = d.org_id AND s.integration_id = d.integration_id";
 
@@ -50,6 +53,7 @@ impl Listed {
             last_error: row.get(8)?,
             created_at: row.get(9)?,
             updated_at: row.get(10)?,
+            room: row.get(11)?,
         })
     }
 }
@@ -57,6 +61,8 @@ impl Listed {
 /// The reply to a delivery, with its latest attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
+    /// The address of the agent that gave it.
+    pub agent: String,
     /// What the agent said.
     pub message: String,
     /// `due`, `posted` or `dropped`.
@@ -87,13 +93,13 @@ pub fn list(
     tx.all(&sql, values![org_id, after, state, limit], Listed::read)
 }
 
-/// One delivery.
+/// The delivery with this id: of one to a room, each member's.
 ///
 /// # Errors
 /// When the ledger cannot be read.
-pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Listed>, StoreError> {
-    let sql = format!("{} WHERE d.org_id = ?1 AND d.id = ?2", Listed::QUERY);
-    tx.one(&sql, values![org_id, id], Listed::read)
+pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Vec<Listed>, StoreError> {
+    let sql = format!("{} WHERE d.org_id = ?1 AND d.id = ?2 ORDER BY d.seq", Listed::QUERY);
+    tx.all(&sql, values![org_id, id], Listed::read)
 }
 
 /// The reply to a delivery, if its agent has given one.
@@ -102,12 +108,13 @@ pub fn get(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Listed>, StoreE
 /// When the ledger cannot be read.
 pub fn reply(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Option<Reply>, StoreError> {
     let found = tx.one(
-        "SELECT message, state, last_error, next_attempt_at FROM reply WHERE org_id = ?1 AND delivery_id = ?2",
+        "SELECT message, state, last_error, next_attempt_at, agent FROM reply WHERE org_id = ?1 AND delivery_id = ?2",
         values![org_id, id],
         |row| {
             let attempts = Vec::new();
             let (message, state) = (row.get(0)?, row.get(1)?);
-            Ok(Reply { message, state, last_error: row.get(2)?, next_attempt_at: row.get(3)?, attempts })
+            let agent = row.get(4)?;
+            Ok(Reply { agent, message, state, last_error: row.get(2)?, next_attempt_at: row.get(3)?, attempts })
         },
     )?;
     let Some(mut reply) = found else { return Ok(None) };
@@ -161,13 +168,15 @@ fn waiting(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
 }
 
 fn present(tx: &Tx<'_>, org_id: &str, id: &str) -> Result<Listed, StoreError> {
-    Ok(get(tx, org_id, id)?.ok_or_else(|| Refusal::not_found("delivery", id))?)
+    let found = get(tx, org_id, id)?.into_iter().next();
+    Ok(found.ok_or_else(|| Refusal::not_found("delivery", id))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::ledger::directory::OrgRow;
+    use crate::store::ledger::messages::Queue;
     use crate::store::ledger::tests::{code, with_org};
     use crate::store::ledger::{events, replies, sources};
     use crate::store::seal::MasterKey;
@@ -224,7 +233,8 @@ mod tests {
         with_deliveries(1, |tx, org, ids| {
             let (org, id) = (org.id.as_str(), ids[0].as_str());
             assert_eq!(reply(tx, org, id).unwrap(), None);
-            let delivery = deliveries::get(tx, org, id).unwrap().unwrap();
+            let bob = Queue { org_id: org.into(), host: "demo".into(), agent: "bob".into() };
+            let delivery = deliveries::get(tx, &bob, id).unwrap().unwrap();
             replies::record(tx, org, &delivery, "done", NOW).unwrap();
             requeue(tx, org, id, LATER).unwrap();
             let waits = reply(tx, org, id).unwrap().unwrap();
@@ -242,7 +252,7 @@ mod tests {
     fn the_deliveries_of_a_deleted_source_stay() {
         with_deliveries(1, |tx, org, ids| {
             sources::delete(tx, &org.id, &"ci".parse().unwrap()).unwrap();
-            assert_eq!(get(tx, &org.id, &ids[0]).unwrap().unwrap().source, None);
+            assert_eq!(get(tx, &org.id, &ids[0]).unwrap()[0].source, None);
             requeue(tx, &org.id, &ids[0], LATER).unwrap();
         });
     }

@@ -8,8 +8,11 @@ use super::StoreError;
 use crate::id::IdKind;
 
 /// Step n of this list takes `user_version` from n to n + 1.
-const STEPS: &[&str] =
-    &[include_str!("../sql/ledger_0001_directory.sql"), include_str!("../sql/ledger_0002_messages.sql")];
+const STEPS: &[&str] = &[
+    include_str!("../sql/ledger_0001_directory.sql"),
+    include_str!("../sql/ledger_0002_messages.sql"),
+    include_str!("../sql/ledger_0003_rooms.sql"),
+];
 
 /// The schema that this program knows.
 pub const SCHEMA: u32 = STEPS.len() as u32;
@@ -20,6 +23,11 @@ const APPLICATION_ID: i32 = 0x5472_4c67;
 /// Brings the schema up to date, in one transaction.
 pub(super) fn run(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     apply(connection, path, STEPS)
+}
+
+/// The version of the schema of a file that is only looked at.
+pub(super) fn version(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
+    check(connection, path, STEPS.len()).map(|version| version as u32)
 }
 
 fn apply(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), StoreError> {
@@ -84,6 +92,64 @@ mod tests {
         assert_eq!(organisations, 1);
         let newer = apply(&mut connection, path, STEPS).unwrap_err();
         assert!(matches!(newer, StoreError::Newer { found, known, .. } if found == known + 1));
+    }
+
+    #[test]
+    fn the_deliveries_and_replies_of_schema_2_are_still_there() {
+        let path = Path::new("ledger");
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("PRAGMA foreign_keys = ON").unwrap();
+        apply(&mut connection, path, &STEPS[..2]).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO organisation VALUES ('org_1', 'one', 'One');
+                 INSERT INTO message VALUES (7, 'org_1', 'tx_1', 'alpha', 'amy@alpha', 'bob@beta', 'hi', NULL, 't', NULL, 1);
+                 INSERT INTO message_delivery
+                 VALUES (3, 'org_1', 7, 'beta', 'bob', 'amy@alpha', 'queued', 1, 2, 30, 40, 'paused', 1, 2);
+                 INSERT INTO event VALUES (1, 'evt_1', 'dlv_1', 'org_1', 'int_1', 'k', 'c', NULL, NULL, 'x', NULL, '{}', 'd', 1, 5);
+                 INSERT INTO delivery
+                 VALUES (9, 'org_1', 'dlv_1', 1, 'int_1', 'beta', 'bob', 'replied', 3, 2, 1, 6, 7, 'paused', 5, 8);
+                 INSERT INTO reply VALUES ('org_1', 'dlv_1', 'int_1', 'bob@beta', 'done', 'due', 4, 11, '500', 10, NULL);
+                 INSERT INTO reply_attempt VALUES ('org_1', 'dlv_1', 4, 10, '500');",
+            )
+            .unwrap();
+        apply(&mut connection, path, STEPS).unwrap();
+        let whole: String = connection
+            .query_row(
+                "SELECT seq || id || event_seq || host || agent || state || attempts || shown || misses || read_at
+                        || next_attempt_at || last_error || created_at || updated_at FROM delivery
+                 WHERE room IS NULL",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        assert_eq!(whole, "9dlv_11betabobreplied32167paused58");
+        let reply: String = connection
+            .query_row(
+                "SELECT agent || message || state || attempts || next_attempt_at || last_error FROM reply",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        assert_eq!(reply, "bob@betadonedue411500");
+        let message: String = connection
+            .query_row(
+                "SELECT m.id || d.state || d.last_error FROM message m JOIN message_delivery d ON d.message_seq = m.seq
+                 WHERE m.room_seq IS NULL AND m.room_number IS NULL",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        assert_eq!(message, "tx_1queuedpaused");
+        let broken: u32 = connection
+            .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(broken, 0);
+        let again = "INSERT INTO delivery (org_id, id, event_seq, integration_id, host, agent, state, attempts, shown,
+                                           misses, next_attempt_at, created_at, updated_at)
+                     VALUES ('org_1', 'dlv_1', 1, 'int_1', 'beta', ?1, 'pending', 0, 0, 0, 1, 1, 1)";
+        assert!(connection.execute(again, ["bob"]).is_err());
+        assert_eq!(connection.execute(again, ["cat"]).unwrap(), 1);
     }
 
     #[test]

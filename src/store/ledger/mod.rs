@@ -14,14 +14,19 @@ pub mod credentials;
 pub mod deliveries;
 pub mod directory;
 pub mod events;
+pub mod health;
 pub mod inspect;
+mod look;
 pub mod messages;
 mod migrations;
 mod refusal;
 pub mod replies;
+pub mod retention;
+pub mod rooms;
 pub mod roster;
 mod serve_lock;
 pub mod sources;
+pub mod space;
 #[cfg(feature = "simulation")]
 pub mod stepped;
 mod value;
@@ -38,9 +43,11 @@ use rusqlite::{Connection, params_from_iter};
 use super::StoreError;
 use checkpoint::Checkpointer;
 use connection::Turnstile;
+pub use look::Look;
 pub use migrations::SCHEMA;
 pub use refusal::Refusal;
-pub use serve_lock::ServeLock;
+pub use serve_lock::{ServeLock, server_of};
+use space::Space;
 pub(crate) use value::values;
 pub use value::{Row, Value};
 use writer::{Queue, Task};
@@ -64,6 +71,7 @@ struct Inner {
     #[cfg(feature = "simulation")]
     stepped: Option<stepped::Steps>,
     turnstile: Arc<Turnstile>,
+    space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
 }
@@ -97,19 +105,40 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
+        Self::open_with(path, group, |_| Ok(()))
+    }
+
+    /// The same, but nothing is synced to the disk before it is answered. A power cut loses what was promised: this is
+    /// what the test of power cuts is compared with.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[cfg(feature = "interop")]
+    pub fn open_unsynced(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, COMMIT_GROUP, |writer| writer.execute_batch("PRAGMA synchronous = NORMAL"))
+    }
+
+    fn open_with(
+        path: &Path,
+        group: usize,
+        prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<Self, StoreError> {
         let turnstile = Arc::new(Turnstile::open(path)?);
         let writer = turnstile.pass(|| {
             let mut writer = connection::open(path)?;
             migrations::run(&mut writer, path)?;
+            prepare(&writer).map_err(|err| StoreError::sql(path, err))?;
             Ok(writer)
         })?;
-        let checkpointer = Checkpointer::start(path)?;
+        let space = Arc::new(Space::of(path));
+        let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
         let counters = Arc::new(Counters::default());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
+            space.clone(),
             checkpointer.watch(),
             counters.clone(),
         )?;
@@ -122,9 +151,34 @@ impl Db {
             #[cfg(feature = "simulation")]
             stepped: None,
             turnstile,
+            space,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
         })))
+    }
+
+    /// Opens the ledger to serve it: room on its disk is kept back and watched from now on, and a full disk is
+    /// opened with the room that was kept back before.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_guarded(path: &Path, group: usize) -> Result<Self, StoreError> {
+        let opened = match Self::open_grouping(path, group) {
+            Err(err) if err.is_out_of_room() && space::give_up(path) => Self::open_grouping(path, group),
+            opened => opened,
+        }?;
+        opened.0.space.guard();
+        Ok(opened)
+    }
+
+    /// Whether there is room on the disk for new work. What settles what is there is done in any case.
+    pub fn has_room(&self) -> bool {
+        !self.0.space.is_tight()
+    }
+
+    /// Looks at the room on the disk, as a server does from time to time.
+    pub fn watch_room(&self) {
+        self.0.space.look_again();
     }
 
     /// The file.

@@ -1,5 +1,6 @@
 //! What the ledger's own rules do not allow.
 
+use crate::limits::{ROOM_MEMBERS, ROOMS};
 use crate::proto::ingest::RuleError;
 
 /// Why a change was refused. Nothing was changed then; [`Refusal::code`] is the stable word of it.
@@ -30,11 +31,46 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// The target is a room, and there is none of this name.
+    /// There is no room of this name.
     #[error("no such room: #{room}")]
     NoRoom {
         /// Its name, without `#`.
         room: String,
+    },
+    /// The organisation has a room of this name.
+    #[error("a room #{room} exists already")]
+    RoomExists {
+        /// Its name, without `#`.
+        room: String,
+    },
+    /// The room has as many members as it may have.
+    #[error("room #{room} is full: it has {ROOM_MEMBERS} members")]
+    RoomFull {
+        /// Its name, without `#`.
+        room: String,
+    },
+    /// Who is to be in the room is the operator's decision.
+    #[error("room #{room} is joined by invitation only")]
+    InviteOnly {
+        /// Its name, without `#`.
+        room: String,
+    },
+    /// Events still go to the room.
+    #[error("room #{room} is where the events of source {source_name} go")]
+    RoomInUse {
+        /// Its name, without `#`.
+        room: String,
+        /// The source.
+        source_name: String,
+    },
+    /// The organisation has as many rooms as it may have.
+    #[error("there are {ROOMS} rooms already")]
+    TooManyRooms,
+    /// An agent has so much waiting for it that nothing more is taken.
+    #[error("the queue of {agent} is full")]
+    QueueFull {
+        /// Its address.
+        agent: String,
     },
     /// The source's own reply address is none, or no prefix of the source permits it.
     #[error(transparent)]
@@ -64,6 +100,12 @@ impl Refusal {
             Self::SourceExists { .. } => "source_exists",
             Self::BuiltInName { .. } => "reserved_name",
             Self::NoRoom { .. } => "room_not_found",
+            Self::RoomExists { .. } => "room_exists",
+            Self::RoomFull { .. } => "room_full",
+            Self::InviteOnly { .. } => "invite_only",
+            Self::RoomInUse { .. } => "room_in_use",
+            Self::TooManyRooms => "too_many",
+            Self::QueueFull { .. } => "rate_limited",
             Self::ReplyUrl(_) => "bad_reply_url",
             Self::Settled { .. } => "already_handled",
             Self::NotFound { .. } => "not_found",

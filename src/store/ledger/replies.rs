@@ -128,8 +128,9 @@ pub fn due(
         "SELECT r.org_id, r.delivery_id, r.integration_id, r.agent, r.message, r.attempts, e.conversation_id,
                 e.event_key, e.user_name, e.reply_url, e.secret_no
          FROM reply r
-         JOIN delivery d ON d.org_id = r.org_id AND d.id = r.delivery_id
-         JOIN event e ON e.org_id = r.org_id AND e.seq = d.event_seq
+         JOIN event e ON e.org_id = r.org_id
+              AND e.seq = (SELECT MIN(d.event_seq) FROM delivery d
+                           WHERE d.org_id = r.org_id AND d.id = r.delivery_id)
          WHERE r.org_id = ?1 AND r.integration_id = ?2 AND r.state = 'due' AND r.next_attempt_at <= ?3
          ORDER BY r.next_attempt_at LIMIT ?4",
         values![org_id, integration_id, now, i64::try_from(limit).unwrap_or(i64::MAX)],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Refusal, Row, StoreError, Tx, values};
+use super::{Refusal, Row, StoreError, Tx, rooms, values};
 use crate::addr::{Addr, BUILT_IN_CONNECTORS, Source};
 use crate::clock::Wall;
 use crate::id::IdKind;
@@ -169,11 +169,11 @@ fn check_reply_url(reply_url: Option<&str>, prefixes: &[ReplyPrefix]) -> Result<
     reply_url.map_or(Ok(()), |url| reply_url_allowed(url, prefixes).map(drop).map_err(Refusal::ReplyUrl))
 }
 
-/// An agent need not exist yet. A room must, and this version has none.
-fn check_target(target: &Addr) -> Result<(), Refusal> {
+/// An agent need not exist yet. A room must.
+fn check_target(tx: &Tx<'_>, org_id: &str, target: &Addr) -> Result<(), StoreError> {
     match target {
         Addr::Agent(_) => Ok(()),
-        Addr::Room(room) => Err(Refusal::NoRoom { room: room.to_string() }),
+        Addr::Room(room) => rooms::get(tx, org_id, room).map(drop),
     }
 }
 
@@ -194,7 +194,7 @@ pub fn create(
     if BUILT_IN_CONNECTORS.contains(&name) {
         return Err(Refusal::BuiltInName { name: name.to_owned() }.into());
     }
-    check_target(&new.target_addr)?;
+    check_target(tx, org_id, &new.target_addr)?;
     check_reply_url(new.reply_url.as_deref(), &new.prefixes)?;
     let id = IdKind::Integration.fresh();
     let sealed = key.seal(&new.secret, &place(&id));
@@ -291,7 +291,7 @@ pub fn update(
     now: Wall,
 ) -> Result<SourceRow, StoreError> {
     let old = found(get(tx, org_id, name.as_str())?, name)?;
-    change.target_addr.as_ref().map_or(Ok(()), check_target)?;
+    change.target_addr.as_ref().map_or(Ok(()), |target| check_target(tx, org_id, target))?;
     let reply_url = change.reply_url.as_ref().unwrap_or(&old.reply_url).as_deref();
     let prefixes = change.prefixes.as_ref().unwrap_or(&old.prefixes);
     check_reply_url(reply_url, prefixes)?;

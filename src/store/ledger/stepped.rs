@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::connection::{self, Turnstile};
+use super::space::Space;
 use super::writer::{Job, Queue, Writer};
 use super::{COMMIT_GROUP, Counters, Db, Inner, StoreError, checkpoint, migrations};
 
@@ -48,9 +49,15 @@ impl Db {
         writer.pragma_update(None, "synchronous", "OFF").map_err(|err| StoreError::sql(path, err))?;
         migrations::run(&mut writer, path)?;
         let counters = Arc::new(Counters::default());
-        let unwatched = checkpoint::Watch::default();
-        let writer =
-            Writer::new((writer, path), COMMIT_GROUP, turnstile.clone(), unwatched, counters.clone())?;
+        let space = Arc::new(Space::of(path));
+        let writer = Writer::new(
+            (writer, path),
+            COMMIT_GROUP,
+            turnstile.clone(),
+            space.clone(),
+            checkpoint::Watch::unheard(space.clone()),
+            counters.clone(),
+        )?;
         let state = State { writer, jobs: Vec::new(), crash: None, died: None };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
@@ -59,6 +66,7 @@ impl Db {
             readers: Mutex::default(),
             stepped: Some(Steps(Mutex::new(state))),
             turnstile,
+            space,
             checkpointer: None,
             writer: None,
         })))

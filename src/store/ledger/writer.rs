@@ -6,8 +6,9 @@
 //!
 //! A savepoint a change would pay for that failure every time: the engine keeps a copy of each page that is touched.
 //! Failures half way are rare, so a group first runs without. When one of its changes fails after it has changed
-//! something, all is undone and the group runs once more, each change in its own savepoint. That is why a change may
-//! run twice, and takes nothing out of what it captures.
+//! something, all is undone and the group runs once more, each change in its own savepoint. A group that a full disk has
+//! undone runs once more as well, in the room that was kept back for that. That is why a change may run more than once,
+//! and takes nothing out of what it captures.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -22,6 +23,7 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
+use super::space::Space;
 use super::{Counters, StoreError, Tx};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
@@ -166,6 +168,7 @@ pub(super) struct Writer {
     /// Most changes of one transaction.
     group: usize,
     turnstile: Arc<Turnstile>,
+    space: Arc<Space>,
     counters: Arc<Counters>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
@@ -176,6 +179,7 @@ impl Writer {
         (mut connection, path): (Connection, &Path),
         group: usize,
         turnstile: Arc<Turnstile>,
+        space: Arc<Space>,
         watch: Watch,
         counters: Arc<Counters>,
     ) -> Result<Self, StoreError> {
@@ -185,7 +189,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, counters, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, space, counters, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -207,9 +211,18 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
-        let (ran, made) = self.make(jobs);
-        let outcome = made.and_then(|()| self.commit(ran));
+        let (mut ran, mut outcome) = self.attempt(jobs);
+        if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
+            (ran, outcome) = self.attempt(jobs);
+        }
+        self.space.watch();
         self.answer(jobs, ran, &outcome);
+    }
+
+    /// Answers how many of `jobs` ran, and whether that is committed.
+    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
+        let (ran, made) = self.make(jobs);
+        (ran, made.and_then(|()| self.commit(ran)))
     }
 
     /// Begins a transaction over the first of `jobs`. Answers how many ran in it.
@@ -234,6 +247,10 @@ impl Writer {
                 tracing::error!("the answer to a change panicked");
             }
         }
+    }
+
+    fn is_out_of_room(&self, err: &rusqlite::Error) -> bool {
+        StoreError::sql(&self.path, again(err)).is_out_of_room()
     }
 
     fn begin(&self) -> rusqlite::Result<()> {

@@ -56,7 +56,7 @@ impl World {
     }
 
     fn row(&self, id: &str) -> DeliveryRow {
-        self.db.read(|tx| get(tx, &self.source.org_id, id)).unwrap().unwrap()
+        self.db.read(|tx| get(tx, &self.queue(), id)).unwrap().unwrap()
     }
 
     fn is_due(&self, now: Wall) -> bool {
@@ -103,8 +103,8 @@ fn every_showing_counts_but_a_refused_one_does_not() {
     assert!(!world.is_due(START) && world.is_due(START + seconds(5)), "no answer");
     world.attempt(START + seconds(5));
     let again = id.clone();
-    let refusal =
-        world.change(move |tx, org_id| refused(tx, (org_id, "titan"), &again, "paused", START + seconds(5)));
+    let refusal = world
+        .change(move |tx, org_id| refused(tx, (org_id, "titan"), &again, None, "paused", START + seconds(5)));
     assert_eq!(
         refusal,
         Some(("jess".into(), START + seconds(15))),
@@ -113,7 +113,9 @@ fn every_showing_counts_but_a_refused_one_does_not() {
     assert_eq!((world.row(&id).shown, world.row(&id).misses), (1, 2));
     world.attempt(START + seconds(15));
     let again = id.clone();
-    world.change(move |tx, org_id| refused(tx, (org_id, "titan"), &again, DRAFT_BUSY, START + seconds(15)));
+    world.change(move |tx, org_id| {
+        refused(tx, (org_id, "titan"), &again, Some("jess"), DRAFT_BUSY, START + seconds(15))
+    });
     assert_eq!((world.row(&id).shown, world.row(&id).misses), (1, 2), "a busy composer costs nothing");
 }
 
@@ -125,7 +127,7 @@ fn an_unsettled_delivery_comes_back_later_and_later() {
     for minutes in [5, 10, 20, 30, 30] {
         world.attempt(now);
         let (again, at) = (id.clone(), now);
-        world.change(move |tx, org_id| dispatched(tx, org_id, "titan", &again, at));
+        world.change(move |tx, org_id| dispatched(tx, org_id, "titan", &again, None, at));
         let next = now + seconds(minutes * 60);
         assert!(!world.is_due(next - Duration::from_millis(1)) && world.is_due(next), "{minutes} min");
         now = next;
@@ -140,7 +142,10 @@ fn an_unsettled_delivery_comes_back_later_and_later() {
     let row = world.row(&id);
     assert_eq!(world.change(move |tx, org_id| read(tx, org_id, &row, now)), State::Handled);
     let late = id.clone();
-    assert_eq!(world.change(move |tx, org_id| dispatched(tx, org_id, "titan", &late, now)), None);
+    assert_eq!(
+        world.change(move |tx, org_id| dispatched(tx, org_id, "titan", &late, Some("jess"), now)),
+        None
+    );
 }
 
 #[test]

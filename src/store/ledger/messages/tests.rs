@@ -1,6 +1,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::clock::{Backoff, Wall};
+use crate::limits::{DELIVERY_ATTEMPTS, DELIVERY_TTL, QUEUE_MAX};
+use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::ledger::roster::tests::{agent, enrol};
 use crate::store::ledger::{Db, directory};
 
