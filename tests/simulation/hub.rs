@@ -215,10 +215,9 @@ impl World {
     }
 
     pub(crate) fn sweep(&mut self) {
-        let Some(process) = &self.process else { return };
-        self.sweeps += 1;
+        let Some(process) = &mut self.process else { return };
         // An error is that of a process that has died in a commit.
-        let swept = process.sweep(self.sweeps);
+        let swept = process.sweep();
         assert!(swept.is_ok() || process.db().is_dead(), "sweeping failed: {swept:?}");
         let pause = match self.night {
             true => Duration::from_secs(600),
