@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use transit::clock::{Clock, SystemClock};
+use transit::limits::LOOP_WINDOW;
 use transit::net::service::Shutdown;
 use transit::store::ledger::sources::NewSource;
 use transit::store::ledger::{Db, credentials, directory, sources};
@@ -42,7 +43,12 @@ pub fn from_arguments() -> Option<(PathBuf, usize)> {
 
 /// Serves until the process is killed.
 pub fn run((dir, group): &(PathBuf, usize)) {
-    let limits = Limits { frames: (ENDLESS, ENDLESS), sends: (ENDLESS, ENDLESS), commit_group: *group };
+    let limits = Limits {
+        frames: (ENDLESS, ENDLESS),
+        sends: (ENDLESS, ENDLESS),
+        loops: (0, LOOP_WINDOW),
+        commit_group: *group,
+    };
     let key = MasterKey::from_file_or_new(&dir.join("key")).expect("a master key");
     let config =
         Config { limits, ..Config::new(SocketAddr::from(([127, 0, 0, 1], 0)), dir.join("worker.db"), key) };

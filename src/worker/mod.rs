@@ -12,6 +12,7 @@ mod clocks;
 mod connection;
 mod dispatch;
 mod enroll;
+mod guard;
 mod ingest;
 mod link;
 mod links;
@@ -92,6 +93,8 @@ pub struct Limits {
     pub frames: (u32, u32),
     /// Messages a second of one sender, and at once.
     pub sends: (u32, u32),
+    /// Messages between agents that pass without a person or an event between them, and within what time; 0 is no limit.
+    pub loops: (u32, Duration),
     /// Most changes of the ledger that share one commit. 1 is for comparison: each has its own.
     pub commit_group: usize,
 }
@@ -101,6 +104,7 @@ impl Default for Limits {
         Self {
             frames: (limits::FRAME_RATE, limits::FRAME_BURST),
             sends: (limits::SEND_RATE, limits::SEND_BURST),
+            loops: (limits::LOOP_LIMIT, limits::LOOP_WINDOW),
             commit_group: ledger::COMMIT_GROUP,
         }
     }
@@ -153,6 +157,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|source| WorkerError::Listen { listen, source })?;
         let app: App = Arc::new(Shared::new(db, config.master_key, config.limits, stopping.clone()));
+        app.loops.recall(&app.db, app.wall())?;
         let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
         let sweeper = tokio::spawn(sweep::run(app.clone()));
         let retainer = tokio::spawn(retain::run(app.clone(), config.keep));

@@ -77,6 +77,10 @@ fn ahead(app: &App) -> i64 {
 /// What one round does.
 pub(super) fn sweep(app: &App, round: Round) -> Result<(), StoreError> {
     cut_off_revoked(app)?;
+    app.loops.hear_operators(&app.db, app.mono())?;
+    if round.is_told {
+        app.callbacks.poke();
+    }
     if round.is_set_back {
         catch_up(app)?;
     }

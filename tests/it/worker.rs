@@ -2,6 +2,7 @@
 
 mod ingest;
 mod links;
+mod loops;
 mod messages;
 mod settle;
 
@@ -31,11 +32,16 @@ impl Worker {
     }
 
     fn start_in(home: Home) -> Self {
+        Self::start_with(home, &[])
+    }
+
+    /// The same with further options of `serve`.
+    fn start_with(home: Home, options: &[&str]) -> Self {
         let ready = home.path("worker-ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = home.command("transit-worker");
         command.args(["serve", "--listen", "127.0.0.1:0", "--allow-private-callbacks", "--ready-file"]);
-        let mut process = Background::start(command.arg(&ready));
+        let mut process = Background::start(command.arg(&ready).args(options));
         let told = process.ready(&ready);
         let at = told["listen"].as_str().unwrap().parse().unwrap();
         Self { home, process, at }
