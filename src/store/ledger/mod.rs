@@ -28,6 +28,7 @@ pub mod retention;
 pub mod rooms;
 pub mod roster;
 mod serve_lock;
+pub mod set_back;
 pub mod sources;
 pub mod space;
 #[cfg(feature = "simulation")]
