@@ -20,6 +20,7 @@ use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
 use super::dispatch::Dispatch;
 use super::links::{Grown, Handle, Owner};
+use super::panes::Panes;
 use super::{route, rpc};
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
@@ -119,6 +120,7 @@ struct Link {
     dispatch: Dispatch,
     /// The agents that may send: those of the last roster, also of an earlier connection.
     senders: HashSet<String>,
+    panes: Panes,
     tell: UnboundedSender<Note>,
     notes: UnboundedReceiver<Note>,
     wake_at: Mono,
@@ -137,6 +139,7 @@ impl Link {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
             senders: HashSet::new(),
+            panes: Panes::default(),
             wake_at: now,
             app,
             handle,
@@ -298,8 +301,11 @@ impl Link {
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
-        match self.app.db.read(|tx| roster::names(tx, &owner.org_id, &owner.host)) {
-            Ok(names) => self.senders = names.into_iter().collect(),
+        match self.app.db.read(|tx| roster::panes(tx, &owner.org_id, &owner.host)) {
+            Ok(panes) => {
+                self.senders = panes.iter().map(|(name, _)| name.clone()).collect();
+                self.panes.recall(panes);
+            }
             Err(err) => tracing::error!(host = owner.host, %err, "reading a roster failed"),
         }
         let (owner, now) = (self.owner.clone(), self.app.wall());
@@ -315,17 +321,22 @@ impl Link {
         );
     }
 
-    /// Names that are none are no agents.
+    /// Names that are none are no agents. One that is in the pane of another that is gone is that one, renamed.
     fn roster(&mut self, mut agents: Vec<AgentInfo>) {
         agents.retain(|agent| agent.name.parse::<Name>().is_ok());
         agents.truncate(ROSTER_MAX);
         let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
+        let renamed = self.panes.replace(&agents);
+        renamed.iter().for_each(|(old, new)| self.dispatch.renamed(old, new));
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.change(
             "storing a roster",
             move |tx| {
+                for (old, new) in &renamed {
+                    roster::rename(tx, &owner.org_id, &owner.host, (old, new), now)?;
+                }
                 roster::replace(tx, &owner.org_id, &owner.host, &agents, now)?;
                 messages::release(tx, &owner.org_id, &owner.host, &returned, now)?;
                 deliveries::release(tx, &owner.org_id, &owner.host, &returned, now)
@@ -335,6 +346,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
+        let agent = self.panes.name_now(agent);
         self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
@@ -355,6 +367,7 @@ impl Link {
     }
 
     fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
+        let agent = self.panes.name_now(agent);
         let waiting = self.dispatch.refused(&id, agent.as_deref());
         tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
         let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());

@@ -15,6 +15,7 @@ mod guard;
 mod ingest;
 mod link;
 mod links;
+mod panes;
 mod places;
 mod receiver;
 mod rooms;

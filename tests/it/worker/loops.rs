@@ -126,3 +126,20 @@ fn the_limit_comes_from_the_configuration_too_and_can_be_none() {
         assert_eq!(send(&mut daemon, n, "amy@titan", "bob@titan", Some(1)), None);
     }
 }
+
+#[test]
+fn a_room_is_counted_once_a_post_with_its_own_limit_and_an_operator_makes_room_again() {
+    let (worker, mut daemon, _) = world(&["--loop-limit", "100"]);
+    worker.admin(&["room", "create", "ops", "--loop-limit", "2"]);
+    worker.admin(&["room", "add", "ops", "amy@titan"]);
+    worker.admin(&["room", "add", "ops", "bob@titan"]);
+    assert_eq!(send(&mut daemon, 1, "amy@titan", "#ops", None), None);
+    assert_eq!(send(&mut daemon, 2, "bob@titan", "#ops", None), None);
+    assert_eq!(send(&mut daemon, 3, "amy@titan", "#ops", None).as_deref(), LIMITED);
+    worker.admin(&["room", "post", "ops", "-m", "enough"]);
+    eventually(|| send(&mut daemon, 3, "amy@titan", "#ops", None).is_none().then_some(()));
+    assert_eq!(send(&mut daemon, 4, "amy@titan", "#ops", None), None);
+    assert_eq!(send(&mut daemon, 5, "amy@titan", "#ops", None).as_deref(), LIMITED);
+    worker.admin(&["room", "update", "ops", "--loop-limit", "0"]);
+    assert_eq!(send(&mut daemon, 5, "amy@titan", "#ops", None), None);
+}
