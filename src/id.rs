@@ -3,7 +3,7 @@
 //! An id is an idempotency key, never a secret. Generating one reads the system's random source; the protocols
 //! take ids as they come and only check their form.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// What an id names. The prefix is part of the id's text.
@@ -72,6 +72,16 @@ impl IdKind {
     pub fn fresh(self) -> String {
         self.from_bytes(random_six())
     }
+
+    /// A fresh id a random step beyond the last one that this thread made so; the first one is anywhere. For rows of
+    /// which many are made: an index over such ids grows at its end, where one over unrelated ones has every commit
+    /// write a page for each row. Two threads meet no more often than unrelated ids do.
+    ///
+    /// # Panics
+    /// As [`fresh`](Self::fresh).
+    pub fn fresh_beyond(self) -> String {
+        self.from_bytes(beyond())
+    }
 }
 
 impl fmt::Display for IdKind {
@@ -80,11 +90,12 @@ impl fmt::Display for IdKind {
     }
 }
 
+thread_local! {
+    static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
+}
+
 /// Six bytes of the system's random source, which is asked for many at a time: a Worker makes two ids an event.
 fn random_six() -> [u8; 6] {
-    thread_local! {
-        static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
-    }
     DRAWN.with_borrow_mut(|(bytes, used)| {
         if *used == bytes.len() {
             fill_random(bytes);
@@ -95,12 +106,60 @@ fn random_six() -> [u8; 6] {
     })
 }
 
+/// Six bytes that are, as a number, 1 to 65,536 more than the last ones of this thread: too many steps to count
+/// anybody's rows by, too few to come around.
+fn beyond() -> [u8; 6] {
+    thread_local! {
+        static LAST: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+    let number = |[a, b, c, d, e, f]: [u8; 6]| u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    let drawn = random_six();
+    let next = LAST.get().map_or(number(drawn), |last| last + 1 + (number(drawn) & 0xffff));
+    LAST.set(Some(next));
+    let [_, _, bytes @ ..] = next.to_be_bytes();
+    bytes
+}
+
 /// Fills `bytes` from the system's random source.
 ///
 /// # Panics
 /// When the system has no random source.
 pub fn fill_random(bytes: &mut [u8]) {
+    #[cfg(feature = "simulation")]
+    if seeded::fill(bytes) {
+        return;
+    }
     getrandom::fill(bytes).expect("the system's random source answers");
+}
+
+/// Chance that can be told again, for simulations.
+#[cfg(feature = "simulation")]
+pub mod seeded {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// From now on, all that is random on this thread follows from `seed`; `None` gives it back to the system.
+    pub fn seed(seed: Option<u64>) {
+        STATE.set(seed);
+        super::DRAWN.with_borrow_mut(|(bytes, used)| *used = bytes.len());
+    }
+
+    /// Fills `bytes` if this thread has a seed (splitmix64).
+    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+        let Some(mut state) = STATE.get() else { return false };
+        for piece in bytes.chunks_mut(8) {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            piece.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..piece.len()]);
+        }
+        STATE.set(Some(state));
+        true
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +173,16 @@ mod tests {
             assert_eq!(IdKind::of(&id), Some(kind), "{id}");
         }
         assert_eq!(IdKind::Message.from_bytes([0, 0x11, 0x22, 0x33, 0x44, 0x55]), "tx_001122334455");
+    }
+
+    #[test]
+    fn ids_that_follow_one_another_have_the_form_too_and_grow() {
+        let ids: Vec<_> = (0..1000).map(|_| IdKind::Delivery.fresh_beyond()).collect();
+        assert!(ids.iter().all(|id| IdKind::of(id) == Some(IdKind::Delivery)));
+        // They come around at most once.
+        assert!(ids.windows(2).filter(|pair| pair[1] <= pair[0]).count() <= 1, "{ids:?}");
+        let there = std::thread::spawn(|| IdKind::Delivery.fresh_beyond()).join().unwrap();
+        assert!(!ids.contains(&there));
     }
 
     #[test]

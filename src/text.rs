@@ -56,15 +56,30 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// `unwanted` holds for characters of [`is_unsafe`] at most.
 fn replace(text: &str, unwanted: impl Fn(char) -> bool + Copy) -> Cow<'_, str> {
-    if !text.contains(unwanted) {
+    if is_surely_safe(text) || !text.contains(unwanted) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().map(|c| if unwanted(c) { REPLACEMENT } else { c }).collect())
 }
 
+/// `true` for most texts without an unsafe character, and for none with one: no byte may be one of the first 32, DEL,
+/// or the first byte of C1 or of a bidirectional control. Whole blocks are looked at, which is far faster than one
+/// character after the other.
+fn is_surely_safe(text: &str) -> bool {
+    let may_begin_one = |byte: u8| matches!(byte, 0..=0x1f | 0x7f | 0xc2 | 0xe2);
+    text.as_bytes()
+        .chunks(64)
+        .all(|block| !block.iter().fold(false, |found, &byte| found | may_begin_one(byte)))
+}
+
 /// The first `runes` code points of `text`.
 pub fn clip(text: &str, runes: usize) -> &str {
+    // A code point has a byte at least.
+    if text.len() <= runes {
+        return text;
+    }
     match text.char_indices().nth(runes) {
         Some((end, _)) => &text[..end],
         None => text,
@@ -149,9 +164,7 @@ pub fn neutralise_closing<'a>(text: &'a str, tag: &str) -> Cow<'a, str> {
 
 /// The place and the length of the first `</tag`.
 fn find_closing(text: &str, tag: &str) -> Option<(usize, usize)> {
-    let mut from = 0;
-    while let Some(at) = text[from..].find("</") {
-        let start = from + at;
+    for start in memchr::memmem::find_iter(text.as_bytes(), "</") {
         let name = &text[start + 2..];
         let mut chars = name.char_indices();
         let same = tag.chars().all(|want| {
@@ -163,7 +176,6 @@ fn find_closing(text: &str, tag: &str) -> Option<(usize, usize)> {
             let end = chars.next().map_or(name.len(), |(end, _)| end);
             return Some((start, 2 + end));
         }
-        from = start + 2;
     }
     None
 }
@@ -178,6 +190,17 @@ mod tests {
         assert_eq!(body("a\r\nb\rc\td\x07"), "a\nb\nc\td\u{fffd}");
         assert_eq!(visible("a\x1b\u{2066}b\n"), "a\\u{1b}\\u{2066}b\\n");
         assert!(matches!(body("plain\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn every_unsafe_character_is_found_wherever_it_stands() {
+        for c in ('\0'..=char::MAX).filter(|&c| is_unsafe(c)) {
+            for before in [0, 1, 63, 64, 100] {
+                let text = format!("{}{c}z", "a".repeat(before));
+                assert_eq!(attribute(&text), text.replace(c, "\u{fffd}"), "{c:?}");
+            }
+        }
+        assert!(matches!(attribute("é €…"), Cow::Borrowed(_)));
     }
 
     #[test]

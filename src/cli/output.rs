@@ -143,7 +143,9 @@ impl Failure {
             ),
             StoreError::Damaged { .. } => (
                 Exit::Io,
-                Some("move the file away, or put back a copy; what it holds may be rescued from it"),
+                Some(
+                    "put back a copy made with transit-worker backup; transit-worker doctor --deep says what is damaged",
+                ),
             ),
             StoreError::Refused(refusal) => of_refusal(refusal),
             StoreError::Panicked { .. } => (Exit::Software, None),

@@ -27,6 +27,12 @@ impl Progress {
         Self { what, total, began: Instant::now(), drawn: None, is_wanted }
     }
 
+    /// So many of so many are done.
+    pub(super) fn of(&mut self, done: u64, total: u64) {
+        self.total = Some(total);
+        self.at(done);
+    }
+
     /// So many are done.
     pub(super) fn at(&mut self, done: u64) {
         if !self.is_wanted {

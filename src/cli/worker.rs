@@ -2,7 +2,9 @@
 //!
 //! Everything but `serve` works on the database itself, beside a running server, which notices.
 
+mod backup;
 mod delivery;
+mod doctor;
 mod host;
 mod message;
 mod org;
@@ -82,6 +84,17 @@ enum Verb {
     Serve(serve::Args),
     /// Bring the schema of the database up to date, making the database when there is none.
     Migrate,
+    /// Copy the database to a file, also while a server has it.
+    ///
+    /// The copy holds everything that was promised before it began. To go back to it, stop the server, put the copy in
+    /// the database's place, remove the log (-wal and -shm) that lies beside that, and serve again. The secrets in it
+    /// open only with the master key, which is not part of the copy: keep one of that as well.
+    Backup(backup::Args),
+    /// Look whether everything is in order, changing nothing.
+    ///
+    /// Each finding is a line, with the way out. The exit status is 1 when something is wrong, and 74 when the database
+    /// is damaged.
+    Doctor(doctor::Args),
     /// Users of the control plane.
     #[command(subcommand)]
     User(user::Verb),
@@ -114,6 +127,8 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
     match verb {
         Verb::Serve(args) => serve::run(args, &place, &common),
         Verb::Migrate => migrate(&place),
+        Verb::Backup(args) => backup::run(&args, &place),
+        Verb::Doctor(args) => doctor::run(&args, &place),
         Verb::Org(verb) => org::run(verb, &Session::open(place)?),
         Verb::Host(verb) => host::run(verb, &Session::open(place)?),
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
@@ -341,6 +356,10 @@ const PAGE: Page = Page {
         ),
         ("worker.db.key", "The master key, unless TRANSIT_MASTER_KEY is set."),
         ("worker.db.serve", "Locked by the server of the database; holds its pid."),
+        (
+            "worker.db.ballast",
+            "Room on the disk that the server keeps back, so that what is there can still be settled on a full disk.",
+        ),
         ("worker.db.turn", "Locked for a moment by whoever changes the database next."),
     ],
     examples: &[
@@ -353,6 +372,10 @@ const PAGE: Page = Page {
         (
             "Take events for an agent, and let replies go to one place:",
             "transit-worker source create ci --target jess@titan \\\n  --reply-url-prefix https://ci.example/hooks/",
+        ),
+        (
+            "Copy the database while it is served, and look whether all is well:",
+            "transit-worker backup --force backup.db\ntransit-worker doctor",
         ),
         (
             "Make a room that only those are in whom you add, and say something there:",

@@ -36,7 +36,7 @@ type Answer = Result<Value, ControlError>;
 pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake) {
     let mut socket = match LineSocket::new(stream) {
         Ok(socket) => socket,
-        Err(err) => return tracing::warn!("could not serve a call: {err}"),
+        Err(err) => return tracing::warn!(%err, "could not serve a call"),
     };
     let until = host.now() + CALL_WAIT;
     let Some(line) = receive(host, &mut socket, &wake, until) else { return };
@@ -213,7 +213,7 @@ fn send(
     if let Some(agent) = near {
         match put(host, &message, agent) {
             // What is kept for the Worker comes back from there.
-            Err(err) if link.url.is_some() => tracing::error!(id, "could not hand a message over: {err}"),
+            Err(err) if link.url.is_some() => tracing::error!(id, %err, "could not hand a message over"),
             put => put.map_err(|err| store_error(&err))?,
         }
     }
@@ -334,7 +334,7 @@ fn take_out(host: &Host, caller: &Session, id: &str) {
     match settled {
         Ok(()) => host.uplink.wake(),
         // It may be shown once more, with a note that says what to do then.
-        Err(err) => tracing::error!(id, "could not take a settled delivery out: {err}"),
+        Err(err) => tracing::error!(id, %err, "could not take a settled delivery out"),
     }
 }
 

@@ -246,6 +246,32 @@ pub fn dial(url: &Url, proxy: Option<&Proxy>, interrupt: Interrupt<'_>) -> Resul
     Ok(Stream::Tls(Box::new(rustls::StreamOwned::new(conn, tcp))))
 }
 
+/// The same, and negotiates TLS at once, so that what is wrong with it is told before anything passes.
+///
+/// # Errors
+/// When the server cannot be reached, the proxy refuses, or TLS cannot be set up; each has [`limits::CONNECT_WAIT`].
+pub fn dial_secured(url: &Url, proxy: Option<&Proxy>, interrupt: Interrupt<'_>) -> Result<Stream, DialError> {
+    let mut stream = dial(url, proxy, interrupt)?;
+    let until = Instant::now() + limits::CONNECT_WAIT;
+    if let Stream::Tls(tls) = &mut stream {
+        while tls.conn.is_handshaking() {
+            match tls.conn.complete_io(&mut tls.sock) {
+                Ok(_) => {}
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => {
+                    let wants = if tls.conn.wants_write() { PollFlags::OUT } else { PollFlags::IN };
+                    interrupt.wait(tls.sock.as_fd(), wants, until, "setting up TLS")?;
+                }
+                Err(err) => {
+                    let host = url.host_str().unwrap_or_default().to_owned();
+                    return Err(DialError::Tls { host, why: err.to_string() });
+                }
+            }
+        }
+    }
+    Ok(stream)
+}
+
 /// The first address that takes a connection.
 fn connect(host: &str, port: u16, until: Instant, interrupt: Interrupt<'_>) -> Result<TcpStream, DialError> {
     let to = format!("{host}:{port}");

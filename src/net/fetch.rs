@@ -125,6 +125,20 @@ impl Client {
         }
     }
 
+    /// Asks for what is at `url`.
+    ///
+    /// # Errors
+    /// When there is no answer. Every status is one.
+    pub fn get(&self, url: &Url, timeout: Duration) -> Result<Answer, FetchError> {
+        let proxy = self.proxy(url)?;
+        let config = self.agent(url)?.get(url.as_str()).config().timeout_global(Some(timeout));
+        let built = config.proxy(proxy.as_ref().map(convert).transpose()?).build();
+        match built.call() {
+            Ok(response) => Ok(read(response)),
+            Err(err) => Err(explain(err, url, proxy.as_ref())),
+        }
+    }
+
     fn post_within(&self, request: &Request<'_>, timeout: Duration) -> Result<Answer, FetchError> {
         let mut builder = self.agent(request.url)?.post(request.url.as_str());
         for (name, value) in request.headers {

@@ -19,17 +19,31 @@ struct Tag<'a> {
 
 /// Decodes one frame of a protocol that tags its objects with `t`.
 pub(super) fn decode<F: for<'de> Deserialize<'de>>(text: &str, kinds: &[&str]) -> Decoded<F> {
+    decode_by(text, kinds, |_, text| serde_json::from_str(text))
+}
+
+/// The same with a way of one's own to read a frame whose `t` is known. What serde derives first takes the whole
+/// object to pieces, because `t` may come last.
+pub(super) fn decode_by<F>(
+    text: &str,
+    kinds: &[&str],
+    read: impl FnOnce(&str, &str) -> serde_json::Result<F>,
+) -> Decoded<F> {
     if text.len() > limits::FRAME_BYTES {
         return Decoded::Malformed(Malformed::TooLong);
     }
-    match decode_within(text, kinds) {
+    match decode_within(text, kinds, read) {
         Ok(Some(frame)) => Decoded::Frame(frame),
         Ok(None) => Decoded::Unknown,
         Err(malformed) => Decoded::Malformed(malformed),
     }
 }
 
-fn decode_within<F: for<'de> Deserialize<'de>>(text: &str, kinds: &[&str]) -> Result<Option<F>, Malformed> {
+fn decode_within<F>(
+    text: &str,
+    kinds: &[&str],
+    read: impl FnOnce(&str, &str) -> serde_json::Result<F>,
+) -> Result<Option<F>, Malformed> {
     let frame = |what: &str| Malformed::Frame(what.to_owned());
     // serde would read an array as a struct; a frame is an object.
     if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
@@ -47,5 +61,5 @@ fn decode_within<F: for<'de> Deserialize<'de>>(text: &str, kinds: &[&str]) -> Re
     if !kinds.contains(&tag.as_str()) {
         return Ok(None);
     }
-    serde_json::from_str(text).map(Some).map_err(|err| Malformed::Frame(err.to_string()))
+    read(&tag, text).map(Some).map_err(|err| Malformed::Frame(err.to_string()))
 }

@@ -141,7 +141,12 @@ pub fn is_disk_full(path: &Path) -> bool {
 
 /// Whether the disk of `path` has room for so many bytes. `true` when that cannot be told.
 pub fn has_room(path: &Path, bytes: u64) -> bool {
-    rustix::fs::statvfs(path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes)
+    free_bytes(path).is_none_or(|free| free >= bytes)
+}
+
+/// Bytes that are free on the disk of `path`, for those who are not root. `None` when that cannot be told.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    rustix::fs::statvfs(path).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 
 use super::app::{App, lock};
 use super::connection::raised;
+use super::metrics::CALLBACKS;
 use crate::limits::{CALLBACK_WAIT, CONNECT_WAIT};
-use crate::net::fetch::{AddressPolicy, Client, Request};
+use crate::net::fetch::{AddressPolicy, Answer, Client, FetchError, Request};
 use crate::proto::ingest::{Reply, SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, reply_url_allowed};
 use crate::store::StoreError;
 use crate::store::ledger::replies::{self, DueReply};
@@ -26,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub(super) type Outcome = Result<(), String>;
 
 /// A reply, by organisation and delivery.
-type Key = (String, String);
+pub(super) type Key = (String, String);
 
 /// How the rest of the Worker reaches the posting of replies.
 #[derive(Default)]
@@ -39,6 +40,11 @@ impl Callbacks {
     /// Says that there may be something to post.
     pub(super) fn poke(&self) {
         self.poked.notify_one();
+    }
+
+    /// Ends once there may be something to post.
+    pub(super) async fn poked(&self) {
+        self.poked.notified().await;
     }
 
     /// The outcome of the next attempt to post this reply.
@@ -72,7 +78,7 @@ pub(super) async fn run(app: App, allow_private: bool) {
             LOOK_AGAIN
         });
         tokio::select! {
-            () = app.callbacks.poked.notified() => {}
+            () = app.callbacks.poked() => {}
             Some(ended) = posting.posts.join_next() => posting.ended(ended),
             () = tokio::time::sleep(next) => {}
             () = raised(&mut stopping) => break,
@@ -90,28 +96,18 @@ struct Posting {
 impl Posting {
     /// Starts to post what is due; answers when to look again.
     fn start_due(&mut self, app: &App) -> Result<Duration, StoreError> {
-        let now = app.wall();
-        let (due, next) = app.db.read(|tx| {
-            let mut due = Vec::new();
-            for (org_id, integration_id) in replies::due_sources(tx, now)? {
-                let Some(source) = sources::by_id(tx, &org_id, &integration_id)? else { continue };
-                let of_source = replies::due(tx, &org_id, &integration_id, now, POSTS_OF_SOURCE)?;
-                due.extend(of_source.into_iter().map(|reply| (reply, source.clone())));
-            }
-            Ok((due, replies::next_due(tx, now)?))
-        })?;
-        for (reply, source) in due {
-            let key = (reply.org_id.clone(), reply.delivery_id.clone());
+        let (due, look_again) = due(app)?;
+        for post in due {
+            let key = post.key();
             if self.keys.len() < POSTS && self.keys.insert(key.clone()) {
                 let (app, client) = (app.clone(), self.client.clone());
                 self.posts.spawn_blocking(move || {
-                    attempt(&app, &client, &source, &reply, &key);
+                    post.attempt(&app, |request| client.post(request));
                     key
                 });
             }
         }
-        let wait = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0));
-        Ok(Duration::from_millis(wait.max(0).unsigned_abs()).min(LOOK_AGAIN))
+        Ok(look_again)
     }
 
     fn ended(&mut self, ended: Result<Key, tokio::task::JoinError>) {
@@ -128,64 +124,110 @@ impl Posting {
     }
 }
 
-/// Posts a reply once and records what came of it, before anybody is told.
-fn attempt(app: &App, client: &Client, source: &SourceRow, reply: &DueReply, key: &Key) {
-    let outcome = post(app, client, source, reply);
-    let (now, told, row) = (app.wall(), outcome.clone(), reply.clone());
-    let recorded = app.db.write(move |tx| match &told {
-        Ok(()) => replies::posted(tx, &row, now),
-        Err(error) => replies::failed(tx, &row, error, now).map(drop),
-    });
-    let (source, delivery_id) = (source.name.as_str(), &reply.delivery_id);
-    match &outcome {
-        Ok(()) => tracing::info!(source, delivery_id, "a reply was posted"),
-        Err(error) => tracing::warn!(source, delivery_id, error, "a reply could not be posted"),
-    }
-    let outcome = match recorded {
-        Ok(()) => outcome,
-        Err(err) => {
-            tracing::error!(source, delivery_id, %err, "recording a reply failed");
-            Err("the outcome could not be recorded".to_owned())
+/// The replies that are due, and when to look again.
+pub(super) fn due(app: &App) -> Result<(Vec<Post>, Duration), StoreError> {
+    let now = app.wall();
+    let (due, next) = app.db.read(|tx| {
+        let mut due = Vec::new();
+        for (org_id, integration_id) in replies::due_sources(tx, now)? {
+            let Some(source) = sources::by_id(tx, &org_id, &integration_id)? else { continue };
+            let of_source = replies::due(tx, &org_id, &integration_id, now, POSTS_OF_SOURCE)?;
+            due.extend(of_source.into_iter().map(|reply| Post { reply, source: source.clone() }));
         }
-    };
-    app.callbacks.tell(key, outcome);
+        Ok((due, replies::next_due(tx, now)?))
+    })?;
+    let wait = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0));
+    Ok((due, Duration::from_millis(wait.max(0).unsigned_abs()).min(LOOK_AGAIN)))
 }
 
-/// The prefix is checked again: it may have been revoked since the event was accepted.
-fn post(app: &App, client: &Client, source: &SourceRow, reply: &DueReply) -> Outcome {
-    let now = app.wall();
-    let name = source.name.as_str();
-    let nowhere = || format!("{name} has no permitted reply destination");
-    let url = reply.reply_url.as_ref().or(source.reply_url.as_ref()).ok_or_else(nowhere)?;
-    let url = reply_url_allowed(url, &source.prefixes).map_err(|_| nowhere())?;
-    let secret = source.reply_secret(&app.key, reply.secret_no, now).map_err(|err| err.to_string())?;
-    let body = Reply {
-        source: name,
-        conversation_id: &reply.conversation_id,
-        event_key: &reply.event_key,
-        delivery_id: &reply.delivery_id,
-        agent: &reply.agent,
-        message: &reply.message,
-        user: reply.user.as_deref(),
+/// One attempt to post a reply.
+pub(super) struct Post {
+    source: SourceRow,
+    reply: DueReply,
+}
+
+impl Post {
+    pub(super) fn key(&self) -> Key {
+        (self.reply.org_id.clone(), self.reply.delivery_id.clone())
     }
-    .to_body();
-    let timestamp = now.unix_seconds().to_string();
-    let signature = Signer::new(&secret).sign(&timestamp, &body);
-    let headers = [
-        ("content-type", "application/json"),
-        (TIMESTAMP_HEADER, timestamp.as_str()),
-        (SIGNATURE_HEADER, signature.as_str()),
-    ];
-    let request = Request {
-        url: &url,
-        headers: &headers,
-        body: &body,
-        timeout: CALLBACK_WAIT,
-        connect_timeout: CONNECT_WAIT,
-    };
-    match client.post(&request) {
-        Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
-        Ok(answer) => Err(format!("callback failed ({})", answer.status)),
-        Err(err) => Err(format!("callback failed: {err}")),
+
+    /// Posts the reply once, through `through`, and records what came of it, before anybody is told.
+    pub(super) fn attempt(
+        &self,
+        app: &App,
+        through: impl FnOnce(&Request<'_>) -> Result<Answer, FetchError>,
+    ) {
+        let outcome = self.post(app, through);
+        let (now, told, row) = (app.wall(), outcome.clone(), self.reply.clone());
+        let recorded = app.db.write(move |tx| match &told {
+            Ok(()) => replies::posted(tx, &row, now),
+            Err(error) => replies::failed(tx, &row, error, now).map(drop),
+        });
+        let (source, delivery_id) = (self.source.name.as_str(), &self.reply.delivery_id);
+        match &outcome {
+            Ok(()) => tracing::info!(source, delivery_id, "a reply was posted"),
+            Err(err) => tracing::warn!(source, delivery_id, err, "a reply could not be posted"),
+        }
+        let outcome = match recorded {
+            Ok(()) => outcome,
+            Err(err) => {
+                tracing::error!(source, delivery_id, %err, "recording a reply failed");
+                Err("the outcome could not be recorded".to_owned())
+            }
+        };
+        app.callbacks.tell(&self.key(), outcome);
+    }
+
+    /// The prefix is checked again: it may have been revoked since the event was accepted.
+    fn post(&self, app: &App, through: impl FnOnce(&Request<'_>) -> Result<Answer, FetchError>) -> Outcome {
+        let Self { source, reply } = self;
+        let now = app.wall();
+        let name = source.name.as_str();
+        let count = |outcome: usize| app.metrics.callbacks.one(CALLBACKS[outcome]);
+        let nowhere = || {
+            count(1);
+            format!("{name} has no permitted reply destination")
+        };
+        let url = reply.reply_url.as_ref().or(source.reply_url.as_ref()).ok_or_else(nowhere)?;
+        let url = reply_url_allowed(url, &source.prefixes).map_err(|_| nowhere())?;
+        let secret = source.reply_secret(&app.key, reply.secret_no, now).map_err(|err| err.to_string())?;
+        let body = Reply {
+            source: name,
+            conversation_id: &reply.conversation_id,
+            event_key: &reply.event_key,
+            delivery_id: &reply.delivery_id,
+            agent: &reply.agent,
+            message: &reply.message,
+            user: reply.user.as_deref(),
+        }
+        .to_body();
+        let timestamp = now.unix_seconds().to_string();
+        let signature = Signer::new(&secret).sign(&timestamp, &body);
+        let headers = [
+            ("content-type", "application/json"),
+            (TIMESTAMP_HEADER, timestamp.as_str()),
+            (SIGNATURE_HEADER, signature.as_str()),
+        ];
+        let request = Request {
+            url: &url,
+            headers: &headers,
+            body: &body,
+            timeout: CALLBACK_WAIT,
+            connect_timeout: CONNECT_WAIT,
+        };
+        match through(&request) {
+            Ok(answer) if (200..300).contains(&answer.status) => {
+                count(0);
+                Ok(())
+            }
+            Ok(answer) => {
+                count(2);
+                Err(format!("callback failed ({})", answer.status))
+            }
+            Err(err) => {
+                count(3);
+                Err(format!("callback failed: {err}"))
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! The ledger has the truth; this only knows what this socket has been sent and not answered, so that the row that
 //! records an attempt need not be waited for. It dies with the socket.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,12 +102,16 @@ impl Side {
 }
 
 struct Flight {
+    /// The place of its row.
+    seq: i64,
     /// Order of sending on this link.
     number: u64,
     again_at: Mono,
     /// The `redelivery` that it carried. While this connection stands, the frame is not lost but unanswered: it is
     /// sent again as it was, so that one which crosses its answer is known for what it is.
     redelivery: u32,
+    /// When the daemon was asked first on this link.
+    since: Mono,
 }
 
 /// One deliver frame that goes out.
@@ -124,13 +128,15 @@ pub(super) struct Dispatch {
     app: App,
     owner: Arc<Owner>,
     /// The agents that the daemon says are there; nothing is sent to others.
-    present: HashSet<String>,
-    queues: HashMap<String, AgentQueue>,
+    present: BTreeSet<String>,
+    queues: BTreeMap<String, AgentQueue>,
     sent: u64,
     /// What went out and is not recorded yet.
     unrecorded: Vec<Sent>,
     /// When something that was sent or refused is due again.
     retry_at: Option<Mono>,
+    /// There is more to send at once.
+    is_behind: bool,
 }
 
 /// What became of a row that is due.
@@ -146,11 +152,12 @@ enum Step {
 impl Dispatch {
     pub(super) fn new(app: App, owner: Arc<Owner>) -> Self {
         let (present, queues) = Default::default();
-        Self { app, owner, present, queues, sent: 0, unrecorded: Vec::new(), retry_at: None }
+        let unrecorded = Vec::new();
+        Self { app, owner, present, queues, sent: 0, unrecorded, retry_at: None, is_behind: false }
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
-    pub(super) fn present(&mut self, agents: HashSet<String>) {
+    pub(super) fn present(&mut self, agents: BTreeSet<String>) {
         self.queues
             .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;
@@ -184,6 +191,11 @@ impl Dispatch {
         self.retry_no_later(self.app.mono() + wait);
     }
 
+    /// Whether [`send`](Self::send) has left something out that could go at once.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// When [`time`](Self::time) is to be called.
     pub(super) fn wake_at(&self) -> Option<Mono> {
         self.retry_at
@@ -210,8 +222,8 @@ impl Dispatch {
     }
 
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
-    /// it is about.
-    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
+    /// it is about, and what it answers when that was sent on this connection.
+    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<Flight>)> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
@@ -219,27 +231,28 @@ impl Dispatch {
         };
         let agent = agent.map(str::to_owned).or_else(oldest)?;
         let queue = self.queues.get_mut(&agent)?;
-        queue.flights.remove(id);
+        let flight = queue.flights.remove(id);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
             self.look_at(agent.clone());
         }
-        Some(agent)
+        Some((agent, flight))
     }
 
-    /// The daemon has it in the agent's session.
-    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) {
+    /// The daemon has it in the agent's session. Answers the place of the row when it was sent on this connection.
+    pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) -> Option<i64> {
         let now = self.app.mono();
-        let agent = self.answered(id, agent);
-        if let Some(queue) = agent.and_then(|agent| self.queues.get_mut(&agent)) {
-            queue.settled.add(id, now);
-        }
+        let (agent, flight) = self.answered(id, agent)?;
+        self.queues.get_mut(&agent)?.settled.add(id, now);
+        let flight = flight?;
+        self.app.metrics.deliver_acked(now.since(flight.since));
+        Some(flight.seq)
     }
 
     /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
     /// [`recorded`](Self::recorded) when it has arrived, or has failed to.
     pub(super) fn refused(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
-        let agent = self.answered(id, agent)?;
+        let (agent, _) = self.answered(id, agent)?;
         self.queues.get_mut(&agent)?.refusals += 1;
         Some(agent)
     }
@@ -262,7 +275,14 @@ impl Dispatch {
             .map(|(agent, _)| agent.clone())
             .collect();
         let mut sent = std::mem::take(&mut self.unrecorded);
+        let before = sent.len();
+        self.is_behind = false;
         for agent in wanting {
+            // What is sent at once must be taken by the peer before there is more: it has to fit into memory.
+            if sent.len() >= before + QUEUE_BATCH {
+                self.is_behind = true;
+                break;
+            }
             if let Err(err) = self.send_to(&agent, end, &mut sent) {
                 self.unreadable(&err);
             }
@@ -319,8 +339,9 @@ impl Dispatch {
         }
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
-            let before = queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery));
-            if before.is_some_and(|(again_at, _)| mono < again_at) || queue.settled.ids.contains(id) {
+            let before =
+                queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery, flight.since));
+            if before.is_some_and(|(again_at, _, _)| mono < again_at) || queue.settled.ids.contains(id) {
                 return Step::UnderWay;
             }
             if room == 0 {
@@ -333,8 +354,10 @@ impl Dispatch {
             let again_at = mono + again_after;
             soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
             let is_message = redelivery.is_none();
-            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery)| redelivery);
-            queue.flights.insert(id.to_owned(), Flight { number: self.sent, again_at, redelivery });
+            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery, _)| redelivery);
+            let since = before.map_or(mono, |(_, _, since)| since);
+            let flight = Flight { seq, number: self.sent, again_at, redelivery, since };
+            queue.flights.insert(id.to_owned(), flight);
             sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
             Step::Sent(redelivery)
         };

@@ -26,6 +26,9 @@ use crate::store::ledger::events::{self, Accepted, AcceptedKind};
 use crate::store::ledger::messages::Queue;
 use crate::store::ledger::sources::SourceRow;
 
+/// After how many seconds a sender is asked to come again when there is no room.
+const NO_ROOM_RETRY_S: u32 = 30;
+
 /// `GET /ingest/{source}/health`: unsigned, the same for a source of any organisation.
 pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
     let name = uri.path().strip_prefix("/ingest/").and_then(|rest| rest.strip_suffix("/health"));
@@ -38,13 +41,15 @@ pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
 
 /// `POST /ingest/{source}`.
 pub(super) async fn receive(State(app): State<App>, request: Request) -> Response {
-    match take(&app, request).await {
-        Ok(answer) | Err(answer) => answer,
-    }
+    let began = app.mono();
+    let (Ok(answer) | Err(answer)) = take(&app, request).await;
+    app.metrics.ingested(answer.status().as_u16(), app.mono().since(began));
+    answer
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
-    let store = |err| failed("taking an event", &err);
+    let store =
+        |err: StoreError| if err.is_out_of_room() { no_room() } else { failed("taking an event", &err) };
     let (head, body) = request.into_parts();
     let sources =
         candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;
@@ -61,11 +66,15 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     check_reply_url(source, &event).map_err(|err| broken(&err))?;
 
     let digest = events::digest(&event);
-    if let Err(wait) =
-        app.source_rates.take(source.integration_id.clone(), source.rate, source.burst, app.mono())
-    {
+    let refused = if app.db.has_room() {
+        let SourceRow { integration_id, rate, burst, .. } = source;
+        app.source_rates.take(integration_id.clone(), *rate, *burst, app.mono()).err().map(too_many)
+    } else {
+        Some(no_room())
+    };
+    if let Some(refused) = refused {
         let before = app.db.read(|tx| events::find(tx, source, &event.event_key, &digest)).map_err(store)?;
-        return before.map(|before| answer(source, &before)).ok_or_else(|| too_many(wait));
+        return before.map(|before| answer(source, &before)).ok_or(refused);
     }
     let accepted = store_event(app, sources.clone(), at, event, digest, secret_no).await.map_err(store)?;
     if accepted.kind != AcceptedKind::New {
@@ -171,7 +180,7 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(source = source.name.as_str(), event_id, delivery_id, "an event is {word}");
+    tracing::info!(source = source.name.as_str(), event_id, delivery_id, status = word, "an event was taken");
     (status, Json(body)).into_response()
 }
 
@@ -187,6 +196,13 @@ fn too_many(wait: std::time::Duration) -> Response {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let mut answer = error(StatusCode::TOO_MANY_REQUESTS, "rate_limited");
     answer.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+    answer
+}
+
+/// The disk is full, or nearly: the sender keeps the event and comes again.
+fn no_room() -> Response {
+    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, "no_room");
+    answer.headers_mut().insert(RETRY_AFTER, NO_ROOM_RETRY_S.into());
     answer
 }
 

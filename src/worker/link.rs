@@ -1,86 +1,45 @@
-//! One daemon's socket: it feeds the machine of transit-wire/1 and does what comes out of it.
+//! What one daemon's connection does, without its socket: it feeds the machine of transit-wire/1 and does what comes
+//! out of it.
 //!
-//! Nothing here waits for the disk. What the ledger answers comes back to the link as a note, between frames.
+//! Nothing here waits, neither for the disk nor for the peer. What the ledger answers comes back as a note, between
+//! frames; what is to be written is asked for with [`Link::next`]. [`super::socket`] moves the bytes.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::header::{AUTHORIZATION, UPGRADE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
-use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::app::{App, error, failed, unauthorized};
-use super::connection::raised;
+use super::app::App;
+pub(super) use super::calls::Call;
+use super::calls::Calls;
 use super::dispatch::Dispatch;
 use super::links::{Grown, Handle, Owner};
+use super::metrics::Unanswered;
 use super::panes::Panes;
-use super::{route, rpc};
+use super::route;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::id::IdKind;
-use crate::limits::{FRAME_BYTES, HEARTBEAT};
-use crate::net::ws;
+use crate::limits::{FRAME_BYTES, ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Refused};
 use crate::store::ledger::{credentials, deliveries, directory, roster};
+use crate::text;
 
-/// A message up to here is read whole, so that one over the limit can be told so in order.
-const MESSAGE_BYTES: usize = 2 * FRAME_BYTES;
-/// Small buffers: most sockets are idle most of the time. The one for writing grows only when it is used.
-const READ_BUFFER: usize = 4096;
-const WRITE_BUFFER: usize = 16 * 1024;
-/// Frames that are taken before what they gave rise to is sent.
-const FRAMES_AT_ONCE: usize = 64;
-/// Time in which a peer must take what is written to it.
-const WRITE_WAIT: Duration = HEARTBEAT;
-/// Time that a peer has for its half of the closing handshake.
-const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// After a hello, daemons get this long to send late answers before lost ones are sent again.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
-/// Most agents of one roster.
-const ROSTER_MAX: usize = 1_000;
+/// Time that messages and calls which were read have for their answers, when the process stops.
+const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
-/// `GET /api/daemon/ws`.
-pub(super) async fn upgrade(
-    State(app): State<App>,
-    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let Ok(socket) = socket else {
-        let mut answer = error(StatusCode::UPGRADE_REQUIRED, "WebSocket upgrade required");
-        answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-        return answer;
-    };
-    let owner = match bearer(&headers).map(|token| owner(&app, token)) {
-        Some(Ok(Some(owner))) => owner,
-        Some(Err(err)) => return failed("reading hosts", &err),
-        None | Some(Ok(None)) => return unauthorized(),
-    };
-    socket
-        .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(WRITE_BUFFER)
-        .max_message_size(MESSAGE_BYTES)
-        .max_frame_size(MESSAGE_BYTES)
-        .on_upgrade(move |socket| async move { Link::new(app, owner).run(socket).await })
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-fn owner(app: &App, token: &str) -> Result<Option<Owner>, StoreError> {
+/// Whose device token this is.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub(super) fn owner(app: &App, token: &str) -> Result<Option<Owner>, StoreError> {
     let token_hash = credentials::token_hash(token);
     app.db.read(|tx| {
         let Some(host) = directory::host_by_token(tx, &token_hash)? else { return Ok(None) };
@@ -100,9 +59,9 @@ pub(super) enum Note {
     /// A message was taken, or not.
     Sent { id: String, nak: Option<NakCode> },
     /// A call has its answer.
-    Answer { rid: String, result: Result<Value, RpcError> },
+    Answer { rid: String, result: Result<Value, RpcError>, owed: usize },
     /// A roster is committed.
-    Roster(HashSet<String>),
+    Roster(BTreeSet<String>),
     /// A refusal of this agent is in the ledger, or failed to get there.
     Recorded(String),
     /// Others waited behind something that is gone.
@@ -111,23 +70,55 @@ pub(super) enum Note {
     Later(Wall),
 }
 
-/// One socket. It owns its host's deliveries for as long as no newer one says hello.
-struct Link {
+/// What a link hears of its peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Heard<'a> {
+    /// A text frame.
+    Text(&'a str),
+    /// A binary frame.
+    Binary,
+    /// A frame that is longer than any that is read.
+    TooLong,
+    /// A sign of life that is no frame.
+    Sound,
+    /// The connection is at its end, with the code and the reason that this has.
+    Fault(u16, &'a str),
+}
+
+/// What a link wants done.
+pub(super) enum Doing {
+    /// A frame is to be written.
+    Write(String),
+    /// A call is to be answered, in its own time.
+    Answer(Call),
+    /// The connection is to be closed. Nothing comes after this.
+    End(Close),
+}
+
+/// One connection. It owns its host's deliveries for as long as no newer one says hello.
+pub(super) struct Link {
     app: App,
     handle: Arc<Handle>,
     owner: Arc<Owner>,
     end: WorkerEnd,
     dispatch: Dispatch,
     /// The agents that may send: those of the last roster, also of an earlier connection.
-    senders: HashSet<String>,
+    senders: BTreeSet<String>,
     panes: Panes,
     tell: UnboundedSender<Note>,
-    notes: UnboundedReceiver<Note>,
     wake_at: Mono,
+    /// Messages that were read and not answered.
+    unanswered: Unanswered,
+    calls: Calls,
+    /// As much was asked to be written as is written at once.
+    is_full: bool,
+    /// Since the process stops: until when what was read is still answered. Nothing is read any more.
+    drain_until: Option<Mono>,
 }
 
 impl Link {
-    fn new(app: App, owner: Owner) -> Self {
+    /// A connection that was just opened with a good token, and where the notes for it come.
+    pub(super) fn new(app: App, owner: Owner) -> (Self, UnboundedReceiver<Note>) {
         let now = app.mono();
         let config =
             WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
@@ -135,128 +126,126 @@ impl Link {
         let (handle, owner) = (Handle::new(owner.clone()), Arc::new(owner));
         app.links.opened();
         let (rate, burst) = app.limits.frames;
-        Self {
+        let link = Self {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
-            senders: HashSet::new(),
+            senders: BTreeSet::new(),
             panes: Panes::default(),
             wake_at: now,
+            unanswered: Unanswered::default(),
+            calls: Calls::default(),
+            is_full: false,
+            drain_until: None,
             app,
             handle,
             owner,
             tell,
-            notes,
-        }
-    }
-
-    async fn run(mut self, mut socket: WebSocket) {
-        let mut stopping = self.app.stopping.clone();
-        let end = loop {
-            match tokio::time::timeout(WRITE_WAIT, self.act(&mut socket)).await {
-                Ok(Ok(None)) => {}
-                Ok(Ok(Some(end))) => break Some(end),
-                // The peer is gone, or takes nothing.
-                Ok(Err(_)) | Err(_) => break None,
-            }
-            let wake_at = self.dispatch.wake_at().map_or(self.wake_at, |at| at.min(self.wake_at));
-            let wait = wake_at.since(self.app.mono());
-            tokio::select! {
-                message = socket.next() => if !self.hear_all(message, &mut socket) { break None },
-                Some(note) = self.notes.recv() => self.note_all(note),
-                () = self.handle.ordered() => self.obey(),
-                () = raised(&mut stopping) => self.end.close(close::GOING_AWAY, "the Worker stops"),
-                () = tokio::time::sleep(wait) => self.time(),
-            }
         };
-        self.app.links.gone(&self.handle);
-        if let Some(Close { code, reason }) = end {
-            tracing::info!(host = self.owner.host, org = self.owner.org, code, reason, "closing a link");
-            say_goodbye(&mut socket, code, reason).await;
-        } else {
-            tracing::info!(host = self.owner.host, org = self.owner.org, "a link is gone");
+        (link, notes)
+    }
+
+    /// How others reach it.
+    pub(super) fn handle(&self) -> Arc<Handle> {
+        self.handle.clone()
+    }
+
+    /// The next thing to do. Once there is nothing more and all of it is done, [`written`](Self::written) is told.
+    pub(super) fn next(&mut self) -> Option<Doing> {
+        loop {
+            let output = self.end.poll().or_else(|| {
+                self.send();
+                self.end.poll()
+            })?;
+            match output {
+                Output::Write(text) => {
+                    self.app.metrics.frames_out.one(text.len());
+                    return Some(Doing::Write(text));
+                }
+                Output::Event(event) => {
+                    if let Some(call) = self.event(event) {
+                        return Some(Doing::Answer(call));
+                    }
+                }
+                Output::WakeAt(at) => self.wake_at = at,
+                Output::Close(end) => return Some(Doing::End(end)),
+            }
         }
     }
 
-    /// Does what the machine wants done, and sends what is due. Answers how the connection is to end.
-    async fn act(&mut self, socket: &mut WebSocket) -> Result<Option<Close>, axum::Error> {
-        loop {
-            while let Some(output) = self.end.poll() {
-                match output {
-                    Output::Write(text) => socket.feed(Message::Text(text.into())).await?,
-                    Output::Event(event) => self.event(event),
-                    Output::WakeAt(at) => self.wake_at = at,
-                    Output::Close(end) => return Ok(Some(end)),
+    /// Sends what is due, but not more than a part of it before that is written: what is sent is held in memory.
+    fn send(&mut self) {
+        if !self.is_full && self.drain_until.is_none() {
+            self.dispatch.send(&mut self.end);
+            self.is_full = self.dispatch.is_behind();
+        }
+    }
+
+    /// All that was to be written is with the peer's system.
+    pub(super) fn written(&mut self) {
+        self.is_full = false;
+        self.dispatch.record();
+    }
+
+    /// When [`time`](Self::time) is to be called.
+    pub(super) fn wake_at(&self) -> Mono {
+        if self.drain_until.is_none() && self.dispatch.is_behind() {
+            return self.app.mono();
+        }
+        let own = self.drain_until.map_or(self.wake_at, |until| until.min(self.wake_at));
+        self.dispatch.wake_at().map_or(own, |at| at.min(own))
+    }
+
+    /// Whether its hello was good.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    /// Whether the process stops, and nothing is read any more.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain_until.is_some()
+    }
+
+    /// Takes what came from the peer.
+    pub(super) fn hear(&mut self, heard: Heard<'_>) {
+        let now = self.app.mono();
+        match heard {
+            Heard::Text(text) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
+            Heard::Text(text) => {
+                self.app.metrics.frames_in.one(text.len());
+                self.end.handle(Input::Text(text), now);
+            }
+            Heard::Binary => self.end.handle(Input::Binary, now),
+            Heard::TooLong => self.end.handle(Input::TooLong, now),
+            Heard::Sound => self.end.handle(Input::Sound, now),
+            Heard::Fault(code, reason) => self.end.close(code, reason),
+        }
+    }
+
+    /// Takes what the ledger or a call has answered.
+    pub(super) fn note(&mut self, note: Note) {
+        match note {
+            Note::Sent { id, nak } => {
+                let took = self.unanswered.answered(&id, self.app.mono());
+                self.app.metrics.sent(took, nak.map(NakCode::as_str));
+                match nak {
+                    None => self.end.send_ack(&id),
+                    Some(code) => self.end.send_nak(&id, code),
                 }
             }
-            self.dispatch.send(&mut self.end);
-            match self.end.poll() {
-                Some(Output::Write(text)) => socket.feed(Message::Text(text.into())).await?,
-                Some(Output::Event(event)) => self.event(event),
-                Some(Output::WakeAt(at)) => self.wake_at = at,
-                Some(Output::Close(end)) => return Ok(Some(end)),
-                None => break,
+            Note::Answer { rid, result, owed } => {
+                self.calls.ended(owed);
+                self.end.rpc_result(&rid, result);
             }
-        }
-        socket.flush().await?;
-        self.dispatch.record();
-        Ok(None)
-    }
-
-    /// Takes a message, and those that are there already behind it. `false` when there will be no more.
-    fn hear_all(&mut self, first: Option<Result<Message, axum::Error>>, socket: &mut WebSocket) -> bool {
-        let mut next = Some(first);
-        for _ in 0..FRAMES_AT_ONCE {
-            let Some(message) = next else { return true };
-            // Nothing comes after an error; what it means is still to be told.
-            let is_last = matches!(message, Some(Err(_)));
-            let heard = self.hear(message);
-            if is_last || !heard {
-                return heard;
-            }
-            next = socket.next().now_or_never();
-        }
-        next.is_none_or(|last| self.hear(last))
-    }
-
-    fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
-        let now = self.app.mono();
-        match message {
-            Some(Ok(Message::Text(text))) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
-            Some(Ok(Message::Text(text))) => self.end.handle(Input::Text(text.as_str()), now),
-            Some(Ok(Message::Binary(_))) => self.end.handle(Input::Binary, now),
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => self.end.handle(Input::Sound, now),
-            Some(Err(err)) if is_too_long(&err) => self.end.handle(Input::TooLong, now),
-            // The peer's goodbye is answered by the socket itself while the last of it is read.
-            Some(Ok(Message::Close(_))) => self.end.close(close::GOING_AWAY, ""),
-            Some(Err(err)) => match tungstenite_error(&err).and_then(ws::fault) {
-                Some((code, reason)) => self.end.close(code, reason),
-                None => return false,
-            },
-            None => return false,
-        }
-        true
-    }
-
-    fn note_all(&mut self, first: Note) {
-        self.note(first);
-        while let Ok(note) = self.notes.try_recv() {
-            self.note(note);
-        }
-    }
-
-    fn note(&mut self, note: Note) {
-        match note {
-            Note::Sent { id, nak: None } => self.end.send_ack(&id),
-            Note::Sent { id, nak: Some(code) } => self.end.send_nak(&id, code),
-            Note::Answer { rid, result } => self.end.rpc_result(&rid, result),
             Note::Roster(agents) => self.dispatch.present(agents),
             Note::Recorded(agent) => self.dispatch.recorded(&agent),
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }
+        self.end_if_drained();
     }
 
-    fn obey(&mut self) {
+    /// Does what others have ordered.
+    pub(super) fn obey(&mut self) {
         let orders = self.handle.orders();
         for (agent, by) in orders.grown {
             self.dispatch.grown(agent, by);
@@ -269,17 +258,51 @@ impl Link {
         }
     }
 
-    fn time(&mut self) {
+    /// Does what is due by time.
+    pub(super) fn time(&mut self) {
         let now = self.app.mono();
         self.end.handle(Input::Tick, now);
         self.dispatch.time(now);
+        self.end_if_drained();
     }
 
-    fn event(&mut self, event: WorkerEvent) {
+    /// The process stops: what was read gets its answer, then the connection ends.
+    pub(super) fn stop(&mut self) {
+        self.drain_until = Some(self.app.mono() + DRAIN_WAIT);
+        self.end_if_drained();
+    }
+
+    fn end_if_drained(&mut self) {
+        let Some(until) = self.drain_until else { return };
+        let is_done = self.unanswered.is_empty() && self.calls.is_empty();
+        if is_done || self.app.mono() >= until {
+            self.end.close(close::GOING_AWAY, "the Worker stops");
+        }
+    }
+
+    /// The connection is at its end: the one that this link wanted, or the peer's.
+    pub(super) fn gone(&self, end: Option<&Close>) {
+        self.app.links.gone(&self.handle);
+        let Owner { host, org, .. } = &*self.owner;
+        match end {
+            Some(Close { code, reason }) => {
+                self.app.metrics.closes.one(&code.to_string());
+                tracing::info!(host, org, code, reason, "closing a link");
+            }
+            None => {
+                self.app.metrics.closes.one("broken");
+                tracing::info!(host, org, "a link is gone");
+            }
+        }
+    }
+
+    /// Answers a call that is to be answered.
+    fn event(&mut self, event: WorkerEvent) -> Option<Call> {
         match event {
             WorkerEvent::Hello { daemon_ver } => self.hello(daemon_ver),
             WorkerEvent::Roster(agents) => self.roster(agents),
             WorkerEvent::Send(frame) => {
+                self.unanswered.came(&frame.id, self.app.mono());
                 route::send(&self.app, &self.owner, &self.senders, frame, &self.tell);
             }
             WorkerEvent::DeliverAck { id, agent } => self.delivered(id, agent),
@@ -287,17 +310,15 @@ impl Link {
                 self.refused(id, agent, code, retryable);
             }
             WorkerEvent::Rpc { rid, method, params } => {
-                let (app, owner, tell) = (self.app.clone(), self.owner.clone(), self.tell.clone());
-                tokio::spawn(async move {
-                    let result = rpc::call(&app, &owner, &method, params).await;
-                    // The link may be gone; the daemon asks again on its next one.
-                    let _ = tell.send(Note::Answer { rid, result });
-                });
+                let who = (&self.app, &self.owner, &self.handle);
+                return Some(self.calls.begin(who, &self.tell, rid, method, params));
             }
         }
+        None
     }
 
-    fn hello(&mut self, daemon_ver: String) {
+    fn hello(&mut self, mut daemon_ver: String) {
+        cut(&mut daemon_ver, WORD_BYTES);
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
@@ -325,7 +346,11 @@ impl Link {
     fn roster(&mut self, mut agents: Vec<AgentInfo>) {
         agents.retain(|agent| agent.name.parse::<Name>().is_ok());
         agents.truncate(ROSTER_MAX);
-        let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
+        for agent in &mut agents {
+            let AgentInfo { name: _, kind, pane_id, status, cwd, title, named_by: _ } = agent;
+            [kind, pane_id, status, cwd, title].into_iter().for_each(|text| cut(text, ROSTER_TEXT_BYTES));
+        }
+        let names: BTreeSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
         let renamed = self.panes.replace(&agents);
@@ -347,7 +372,7 @@ impl Link {
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
         let agent = self.panes.name_now(agent);
-        self.dispatch.acknowledged(&id, agent.as_deref());
+        let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
         self.change_lazily(
@@ -360,16 +385,30 @@ impl Link {
                     }
                     return Ok(None);
                 }
-                messages::injected(tx, org_id, host, &id, agent.as_deref(), now)
+                match seq {
+                    Some(seq) => messages::injected_by_seq(tx, org_id, seq, now),
+                    None => messages::injected(tx, org_id, host, &id, agent.as_deref(), now),
+                }
             },
             |_, moved| moved.map(Note::Moved),
         );
     }
 
-    fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
+    fn refused(&mut self, id: String, agent: Option<String>, mut code: String, retryable: bool) {
+        cut(&mut code, WORD_BYTES);
+        self.app.metrics.deliver_nacked(&code);
         let agent = self.panes.name_now(agent);
         let waiting = self.dispatch.refused(&id, agent.as_deref());
-        tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
+        let (shown, of) =
+            (text::clip(&id, WORD_BYTES), agent.as_deref().map(|of| text::clip(of, WORD_BYTES)));
+        tracing::info!(
+            host = self.owner.host,
+            id = shown,
+            agent = of,
+            code,
+            retryable,
+            "a delivery was refused"
+        );
         let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
         let noting =
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
@@ -430,26 +469,15 @@ impl Link {
                     let _ = tell.send(note);
                 }
             }
-            Err(err) => tracing::error!(%err, "{doing} failed"),
+            Err(err) => tracing::error!(doing, %err, "changing the ledger failed"),
         }
     }
 }
 
-/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
-/// comes is dropped by the connection itself.
-async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
-    let goodbye = async {
-        let frame = CloseFrame { code, reason: reason.into() };
-        let _ = socket.send(Message::Close(Some(frame))).await;
-        while let Some(Ok(_)) = socket.next().await {}
-    };
-    let _ = tokio::time::timeout(CLOSE_WAIT, goodbye).await;
-}
-
-fn is_too_long(err: &axum::Error) -> bool {
-    matches!(tungstenite_error(err), Some(tungstenite::Error::Capacity(_)))
-}
-
-fn tungstenite_error(err: &axum::Error) -> Option<&tungstenite::Error> {
-    std::error::Error::source(err)?.downcast_ref()
+/// Leaves out what is beyond `longest` bytes.
+fn cut(text: &mut String, longest: usize) {
+    if text.len() > longest {
+        let end = (0..=longest).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+        text.truncate(end);
+    }
 }

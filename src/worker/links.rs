@@ -2,13 +2,13 @@
 //!
 //! Everything here is a hint or an order to a link's own task. A lost hint costs a delay, never a message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::app::lock;
+use super::app::{App, lock};
+use crate::limits::{SOCKETS_OF_HOST, SOCKETS_UNGREETED};
 use crate::proto::Close;
 use crate::proto::wire::close;
 use crate::store::ledger::messages::Queue;
@@ -41,7 +41,7 @@ pub(super) struct Handle {
 }
 
 /// What a queue has grown by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Grown {
     Messages,
     Deliveries,
@@ -51,9 +51,9 @@ pub(super) enum Grown {
 #[derive(Default)]
 pub(super) struct Orders {
     /// Agents whose queues have grown, and by what.
-    pub(super) grown: HashSet<(String, Grown)>,
+    pub(super) grown: BTreeSet<(String, Grown)>,
     /// Agents in whose queues something is due that was passed over.
-    pub(super) overdue: HashSet<String>,
+    pub(super) overdue: BTreeSet<String>,
     /// The link is to end.
     pub(super) close: Option<Close>,
 }
@@ -66,6 +66,12 @@ impl Handle {
     /// Ends once there are orders.
     pub(super) async fn ordered(&self) {
         self.given.notified().await;
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(super) fn has_orders(&self) -> bool {
+        let orders = lock(&self.orders);
+        !orders.grown.is_empty() || !orders.overdue.is_empty() || orders.close.is_some()
     }
 
     pub(super) fn orders(&self) -> Orders {
@@ -81,13 +87,57 @@ impl Handle {
 /// The links whose hello was good, and the number of all sockets.
 pub(super) struct Links {
     /// By organisation and host.
-    by_host: Mutex<HashMap<(String, String), Arc<Handle>>>,
+    by_host: Mutex<BTreeMap<(String, String), Arc<Handle>>>,
     open: watch::Sender<usize>,
+    /// Sockets by host id: all, and those without a hello.
+    of_host: Mutex<BTreeMap<String, (u32, u32)>>,
+}
+
+/// A host's leave to have one socket more, until it is let go.
+pub(super) struct Leave {
+    app: App,
+    host_id: String,
+    is_greeted: bool,
+}
+
+impl Leave {
+    /// `None` when the host has as many as it may have.
+    pub(super) fn ask(app: &App, host_id: &str) -> Option<Self> {
+        let mut of_host = lock(&app.links.of_host);
+        let (all, ungreeted) = of_host.get(host_id).copied().unwrap_or_default();
+        if all >= SOCKETS_OF_HOST || ungreeted >= SOCKETS_UNGREETED {
+            return None;
+        }
+        of_host.insert(host_id.to_owned(), (all + 1, ungreeted + 1));
+        Some(Self { app: app.clone(), host_id: host_id.to_owned(), is_greeted: false })
+    }
+
+    /// It has said hello.
+    pub(super) fn greeted(&mut self) {
+        if !std::mem::replace(&mut self.is_greeted, true)
+            && let Some((_, ungreeted)) = lock(&self.app.links.of_host).get_mut(&self.host_id)
+        {
+            *ungreeted -= 1;
+        }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.greeted();
+        let mut of_host = lock(&self.app.links.of_host);
+        if let Some((all, _)) = of_host.get_mut(&self.host_id) {
+            *all -= 1;
+            if *all == 0 {
+                of_host.remove(&self.host_id);
+            }
+        }
+    }
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { by_host: Mutex::default(), open: watch::Sender::new(0) }
+        Self { by_host: Mutex::default(), open: watch::Sender::new(0), of_host: Mutex::default() }
     }
 }
 
@@ -108,10 +158,9 @@ impl Links {
         self.open.send_modify(|open| *open -= 1);
     }
 
-    /// Waits until all sockets are gone, at most for `longest`.
-    pub(super) async fn closed(&self, longest: Duration) {
-        let mut open = self.open.subscribe();
-        let _ = tokio::time::timeout(longest, open.wait_for(|&open| open == 0)).await;
+    /// Waits until all sockets are gone.
+    pub(super) async fn closed(&self) {
+        let _ = self.open.subscribe().wait_for(|&open| open == 0).await;
     }
 
     /// A good hello: the link takes its host's place, and an older one is told to go.
@@ -139,6 +188,11 @@ impl Links {
         if give(&mut lock(&handle.orders)) {
             handle.given.notify_one();
         }
+    }
+
+    /// The number of links whose hello was good, and of all sockets.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (lock(&self.by_host).len(), *self.open.borrow())
     }
 
     /// All links whose hello was good.
@@ -175,7 +229,7 @@ mod tests {
         links.gone(&older);
         links.wake(&newer.owner.queue("jess"), Grown::Messages);
         links.wake(&handle("other").owner.queue("jess"), Grown::Messages);
-        assert_eq!(newer.orders().grown, HashSet::from([("jess".to_owned(), Grown::Messages)]));
+        assert_eq!(newer.orders().grown, BTreeSet::from([("jess".to_owned(), Grown::Messages)]));
         assert_eq!(links.all().len(), 1);
         links.gone(&newer);
         assert!(links.all().is_empty());

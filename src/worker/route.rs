@@ -1,7 +1,7 @@
 //! Where a message goes: the organisation is the token's, the sender must be one of its host's agents, and whatever
 //! is refused is refused with the code that says why.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -13,16 +13,17 @@ use super::rooms;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
-use crate::limits::BODY_BYTES;
+use crate::limits::{BODY_BYTES, WORD_BYTES};
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};
+use crate::text;
 
 /// Takes a message. The answer is noted once it may be given: after the commit that also made the delivery.
 pub(super) fn send(
     app: &App,
     owner: &Owner,
-    senders: &HashSet<String>,
+    senders: &BTreeSet<String>,
     frame: SendFrame,
     tell: &UnboundedSender<Note>,
 ) {
@@ -36,7 +37,7 @@ pub(super) fn send(
 
 /// The checks that need no ledger, in the protocol's order. That the id is known comes before all of them, and that
 /// there is no such recipient after: the ledger says so when it is to take the message.
-fn check(app: &App, owner: &Owner, senders: &HashSet<String>, frame: &SendFrame) -> Result<Addr, NakCode> {
+fn check(app: &App, owner: &Owner, senders: &BTreeSet<String>, frame: &SendFrame) -> Result<Addr, NakCode> {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
         return Err(NakCode::ReservedName);
     }
@@ -51,6 +52,9 @@ fn check(app: &App, owner: &Owner, senders: &HashSet<String>, frame: &SendFrame)
     }
     if frame.body.len() > BODY_BYTES {
         return Err(NakCode::BodyTooLarge);
+    }
+    if !app.db.has_room() {
+        return Err(NakCode::RateLimited);
     }
     Ok(to)
 }
@@ -166,7 +170,16 @@ fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Unbo
     }
     let (org_id, host, now) = (owner.org_id.clone(), owner.host.clone(), app.wall());
     let (id, tell) = (frame.id.clone(), tell.clone());
-    let frame = SendFrame { body: String::new(), ..frame };
+    // What is kept of it is its answer. The rest is for people, and has no length that could be relied on.
+    let kept = |text: &str| text::clip(text, WORD_BYTES).to_owned();
+    let frame = SendFrame {
+        from: kept(&frame.from),
+        to: kept(&frame.to),
+        ts: kept(&frame.ts),
+        reply_to: None,
+        body: String::new(),
+        ..frame
+    };
     app.db.submit(
         move |tx| messages::refuse(tx, &org_id, &host, &frame, code, now),
         move |outcome| match outcome {

@@ -180,7 +180,7 @@ async fn chat_reply(app: &App, caller: Queue, params: &Value) -> Result<Value, R
         return Ok(replied(&before.message, true, outcome));
     }
     app.callbacks.poke();
-    let outcome = tokio::time::timeout(POST_WAIT, outcome).await.ok().and_then(Result::ok);
+    let outcome = app.clock.within(POST_WAIT, outcome).await.and_then(Result::ok);
     Ok(replied(&message, false, outcome))
 }
 

@@ -1,4 +1,5 @@
-//! What is done by time alone: revoked hosts are cut off, queues are looked at, old messages end.
+//! What is done by time alone: room on the disk is watched, revoked hosts are cut off, queues are looked at, old
+//! messages end.
 
 use std::time::Duration;
 
@@ -27,15 +28,8 @@ pub(super) async fn run(app: App) {
         let state = app.db.directory_state();
         let sweeping = app.clone();
         let swept = tokio::task::spawn_blocking(move || {
-            cut_off_revoked(&sweeping)?;
-            sweeping.loops.hear_operators(&sweeping.db, sweeping.mono())?;
-            if told {
-                sweeping.callbacks.poke();
-            }
-            if told || round.is_multiple_of(OVERDUE_ROUNDS) {
-                wake_overdue(&sweeping)?;
-            }
-            if round.is_multiple_of(EXPIRY_ROUNDS) { expire(&sweeping) } else { Ok(()) }
+            sweeping.db.watch_room();
+            sweep(&sweeping, round, told)
         });
         match swept.await {
             Ok(Err(err)) => tracing::error!(%err, "sweeping failed"),
@@ -47,6 +41,19 @@ pub(super) async fn run(app: App) {
             noticed = noticed(&app, state) => told = noticed,
         }
     }
+}
+
+/// What one round does; `told` says that the directory has changed.
+pub(super) fn sweep(app: &App, round: u32, told: bool) -> Result<(), StoreError> {
+    cut_off_revoked(app)?;
+    app.loops.hear_operators(&app.db, app.mono())?;
+    if told {
+        app.callbacks.poke();
+    }
+    if told || round.is_multiple_of(OVERDUE_ROUNDS) {
+        wake_overdue(app)?;
+    }
+    if round.is_multiple_of(EXPIRY_ROUNDS) { expire(app) } else { Ok(()) }
 }
 
 /// Waits for the next round. Answers whether it comes early, because the directory is not in this state any more.

@@ -1,11 +1,15 @@
 //! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk,
-//! websockets at both ends of a proxy.
+//! a disk whose power is cut, websockets at both ends of a proxy.
 //!
 //! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 #![allow(dead_code)] // the support is shared with the other test binary, which uses the rest of it
 
+mod full;
+#[path = "../it/load.rs"]
+mod load;
+mod power;
 #[path = "../it/rig.rs"]
 mod rig;
 mod senders;

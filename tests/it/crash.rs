@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::load::{Acked, redeem};
 use crate::rig::{Rig, until};
 use crate::support::Sink;
 
@@ -58,4 +59,27 @@ fn an_accepted_event_survives_every_crash_and_keeps_its_id() {
     let messages: Vec<Value> = (0..rounds()).map(|_| sink.next().json()["message"].clone()).collect();
     let expected: Vec<Value> = (0..rounds()).map(|round| json!(format!("done {round}"))).collect();
     assert_eq!(messages, expected, "every reply is posted, once, in order");
+}
+
+#[test]
+fn what_many_senders_were_promised_at_once_survives_every_crash_and_is_there_once() {
+    let mut rig = Rig::start("http://127.0.0.1:9/reply/");
+    rig.kill_daemon();
+    let hosts: Vec<_> = ["alpha", "beta"]
+        .map(|host| {
+            let code = rig.admin(&["host", "enroll", host])["code"].as_str().unwrap().to_owned();
+            (host.to_owned(), redeem(rig.at, &code))
+        })
+        .into();
+    let acked = Acked::default();
+    for round in 0..rounds() {
+        acked.load(rig.at, &hosts, round, || {
+            acked.wait_for(50 + round * 7);
+            rig.kill_worker();
+        });
+        rig.start_worker();
+    }
+    acked.check(&rig.home.data().join("worker.db"));
+    let (events, sends) = acked.counts();
+    assert!(events > rounds() && sends > rounds(), "{events} events and {sends} messages are no load");
 }

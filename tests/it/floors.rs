@@ -53,6 +53,40 @@ const SQL: [&str; 12] = [
     "BEGIN IMMEDIATE",
 ];
 
+/// What SQLite takes and PostgreSQL does not, or takes for something else.
+const OF_SQLITE_ALONE: [&str; 27] = [
+    "INSERT OR ",
+    "REPLACE INTO",
+    "UPDATE OR ",
+    "PRAGMA",
+    "rowid",
+    "AUTOINCREMENT",
+    "WITHOUT ROWID",
+    " STRICT",
+    "GLOB ",
+    "IFNULL",
+    "IIF(",
+    "json_",
+    "julianday",
+    "strftime",
+    "datetime(",
+    "unixepoch",
+    "typeof(",
+    "printf(",
+    "randomblob",
+    "group_concat",
+    "total(",
+    "changes()",
+    "NOCASE",
+    "INDEXED BY",
+    "sqlite_",
+    "==",
+    " IS ?",
+];
+
+/// Files of the ledger that are about the one engine, and would be another's beside it.
+const OF_THE_ENGINE: [&str; 3] = ["connection.rs", "look.rs", "migrations.rs"];
+
 const MOST_LINES: usize = 600;
 
 fn floor(place: &str) -> Option<usize> {
@@ -154,6 +188,46 @@ fn sql_outside_the_store(file: &Source) -> Vec<String> {
     literals.chain(holds(file, &["rusqlite"])).collect()
 }
 
+/// What of a statement another engine would not take.
+fn of_sqlite_alone(statement: &str) -> Vec<&'static str> {
+    let upper = statement.to_uppercase();
+    let mut found: Vec<_> =
+        OF_SQLITE_ALONE.into_iter().filter(|word| upper.contains(&word.to_uppercase())).collect();
+    // Text stands in single quotes; a name that needs double ones is none of ours.
+    found.extend(statement.contains('"').then_some("double quotes"));
+    // The larger of two values is GREATEST there.
+    let of_two = |word: &str| {
+        let mut calls = upper.match_indices(word).map(|(at, _)| &upper[at + word.len()..]);
+        calls.any(|rest| rest.split(')').next().unwrap_or_default().contains(','))
+    };
+    found.extend((of_two("MAX(") || of_two("MIN(")).then_some("MAX or MIN of two"));
+    // A subquery in FROM has a name.
+    found.extend(
+        (upper.contains("FROM (SELECT") && !upper.contains(") AS ")).then_some("a nameless subquery"),
+    );
+    found
+}
+
+/// The statements of the ledger that only SQLite takes.
+fn not_for_both_engines(file: &Source) -> Vec<String> {
+    let of_engine = OF_THE_ENGINE.iter().any(|name| file.path.ends_with(name));
+    if !file.path.starts_with("src/store/ledger") || of_engine {
+        return Vec::new();
+    }
+    // A group is a transaction of the one engine, with its savepoints.
+    let is_statement = |text: &str| {
+        let text = text.trim_start();
+        SQL.iter().any(|begin| text.starts_with(begin) && *begin != "BEGIN IMMEDIATE")
+            || ["FROM ", "WHERE ", "JOIN "].iter().any(|part| text.contains(part))
+    };
+    let statements = file.shipped_strings().filter(|(_, text)| is_statement(text));
+    statements
+        .filter(|(_, text)| !text.starts_with("PRAGMA synchronous = "))
+        .flat_map(|(line, text)| of_sqlite_alone(text).into_iter().map(move |word| (line, word)))
+        .map(|(line, word)| format!("{}:{line} has {word}", file.path.display()))
+        .collect()
+}
+
 fn too_long(file: &Source) -> Vec<String> {
     let long = file.lines > MOST_LINES;
     long.then(|| format!("{} has {} lines", file.path.display(), file.lines)).into_iter().collect()
@@ -244,6 +318,28 @@ fn sql_stays_in_the_store() {
     sees(sql_outside_the_store, "src/cli/worker.rs", "use rusqlite::Connection;");
     lets_pass(sql_outside_the_store, "src/store/spool/outbox.rs", "\"SELECT 1\"");
     lets_pass(sql_outside_the_store, "src/cli/send.rs", "\"SELECTED\"; \"Update the source\"");
+}
+
+#[test]
+fn the_ledger_speaks_to_both_engines() {
+    nothing_is_wrong(&["src"], not_for_both_engines);
+    let rule = not_for_both_engines;
+    let place = "src/store/ledger/events.rs";
+    sees(rule, place, "\"INSERT OR IGNORE INTO event VALUES (1)\"");
+    sees(rule, place, "r#\"SELECT id FROM event WHERE name = \"x\"\"#");
+    sees(rule, place, "\"SELECT MAX(a, b) FROM event\"");
+    sees(rule, place, "\"SELECT COUNT(*) FROM (SELECT 1 FROM event)\"");
+    sees(rule, place, "\"SELECT rowid FROM event WHERE a = 1\"");
+    lets_pass(rule, place, "\"SELECT MAX(a), MIN(b) FROM event WHERE a = 1\"; a == b; \"is == what\"");
+    lets_pass(rule, "src/store/spool/outbox.rs", "\"INSERT OR IGNORE INTO outbox VALUES (1)\"");
+    let steps = files_below(&root().join("src/store/sql"));
+    let steps =
+        steps.iter().filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("ledger_"));
+    for path in steps {
+        let text = std::fs::read_to_string(path).unwrap();
+        let sql: String = text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+        assert_eq!(of_sqlite_alone(&sql), [""; 0], "{}", path.display());
+    }
 }
 
 #[test]

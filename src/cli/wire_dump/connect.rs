@@ -80,8 +80,17 @@ pub(super) fn run(live: &Live, url: &Url, args: &LiveArgs) -> Result<Exit, Failu
     }
     let given = read_stdin(wake.clone())?;
     let now = Instant::now();
-    let talk =
-        Talk { live, socket, given, wake: &wake, heard: now, ended: None, is_half_closed: false, beat: None };
+    let talk = Talk {
+        live,
+        socket,
+        passing: &passing,
+        given,
+        wake: &wake,
+        heard: now,
+        ended: None,
+        is_half_closed: false,
+        beat: None,
+    };
     let outcome = talk.run(args);
     passing.lock().unwrap_or_else(PoisonError::into_inner).ended(Way::Back, None);
     outcome
@@ -107,6 +116,8 @@ fn not_connected(url: &Url, err: &DialError, has_token: bool) -> Failure {
 struct Talk<'a> {
     live: &'a Live,
     socket: ws::Socket<Tapped<Stream, Web>>,
+    /// What is understood of it.
+    passing: &'a Mutex<Web>,
     given: Receiver<Given>,
     wake: &'a Wake,
     /// When something came last.
@@ -214,6 +225,13 @@ impl Talk<'_> {
 
     /// It is over: was that an end or a failure?
     fn over(&self, gone: Gone) -> Result<Exit, Failure> {
+        let is_inside = || self.passing.lock().unwrap_or_else(PoisonError::into_inner).is_inside(Way::Back);
+        if let Gone::Broken(why) = &gone
+            && is_inside()
+        {
+            let why = format!("the connection broke in the middle of a frame: {why}");
+            return Err(Failure::new(Exit::Protocol, "talk to the server", why));
+        }
         let exit = match &gone {
             Gone::Closed { code: 1000 | 1001 | 1005, .. } => Exit::Ok,
             Gone::Closed { code: close::REVOKED, .. } => Exit::NoPermission,

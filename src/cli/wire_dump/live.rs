@@ -18,7 +18,7 @@ use crate::cli::output::{self, Exit, Failure};
 use crate::net::dial::Interrupt;
 use crate::net::relay::Observer;
 use crate::net::service::{self, Shutdown};
-use crate::net::tap::{Seen, Tap, What};
+use crate::net::tap::{Seen, Tap, WebTap, What};
 use crate::net::wake::Wake;
 use crate::proto::dump::{Note, Proto, Way};
 use crate::text;
@@ -174,6 +174,13 @@ impl<T: Tap> Passing<T> {
             let what = What::Note(Note::Blind { why: "looking at it failed" });
             recorder.record(conn, &Seen { proto: Proto::Wire, way, what });
         }
+    }
+}
+
+impl Passing<WebTap> {
+    /// Whether a frame or a message has begun this way that has not ended.
+    pub(super) fn is_inside(&self, way: Way) -> bool {
+        self.tap.as_ref().is_some_and(|tap| tap.is_inside(way))
     }
 }
 

@@ -141,48 +141,48 @@ impl Printer {
     fn fields(&mut self, line: &Line<'_>, labelled: &str) -> io::Result<()> {
         let mut first = [("", Raw::NULL); ORDERED];
         let mut count = 0;
-        for (place, field) in first.iter_mut().zip(line.fields()) {
-            *place = field;
-            count += 1;
-        }
-        let first = &first[..count];
-        let (mut own, mut label, mut from, mut to) = ((None, None), None, None, None);
-        for (n, &(name, _)) in first.iter().enumerate() {
+        let (mut id, mut rid, mut label, mut from, mut to) = (None, None, None, None, None);
+        for (n, (place, field)) in first.iter_mut().zip(line.fields()).enumerate() {
             // Of several fields of one name the last one counts.
-            match name {
-                "id" => own.0 = Some(n),
-                "rid" => own.1 = Some(n),
+            match field.0 {
+                "id" => id = Some(n),
+                "rid" => rid = Some(n),
                 "from" => from = Some(n),
                 "to" => to = Some(n),
                 name if name == labelled => label = Some(n),
                 _ => {}
             }
+            *place = field;
+            count = n + 1;
         }
-        let (id, route) = (own.0.or(own.1), from.zip(to));
-        // Whether each of them is told already, or is told at the end.
-        let (mut is_told, mut is_late) = ([false; ORDERED], [false; ORDERED]);
-        let ends = route.map(|(from, to)| [from, to]);
-        for n in [label, id].into_iter().flatten().chain(ends.into_iter().flatten()) {
-            is_told[n] = true;
+        let first = &first[..count];
+        let (id, route) = (id.or(rid), from.zip(to));
+        // Which of them are told already, and which are told at the end.
+        let (mut told, mut late) = (Few::default(), Few::default());
+        if let Some(label) = label {
+            told.add(label);
         }
         if let Some(id) = id {
+            told.add(id);
             self.pen.put_byte(b' ');
             self.value(line, first[id].1)?;
         }
         if let Some((from, to)) = route {
+            told.add(from);
+            told.add(to);
             self.pen.put_byte(b' ');
             self.value(line, first[from].1)?;
             self.pen.put(" > ")?;
             self.value(line, first[to].1)?;
         }
-        for (n, &(name, value)) in first.iter().enumerate().filter(|(n, _)| !is_told[*n]) {
+        for (n, &(name, value)) in first.iter().enumerate().filter(|(n, _)| !told.has(*n)) {
             match (value.word(), value.json().as_bytes().first()) {
                 (Some(word), _) => self.field(line, name, word)?,
-                (None, Some(b'"' | b'{' | b'[')) => is_late[n] = true,
+                (None, Some(b'"' | b'{' | b'[')) => late.add(n),
                 (None, _) => self.field(line, name, value.json())?,
             }
         }
-        for (_, &(name, value)) in first.iter().enumerate().filter(|(n, _)| is_late[*n]) {
+        for (_, &(name, value)) in first.iter().enumerate().filter(|(n, _)| late.has(*n)) {
             self.field(line, name, value.json())?;
         }
         if count == ORDERED {
@@ -218,15 +218,27 @@ impl Printer {
     }
 }
 
+/// Some of the first [`ORDERED`] fields: a bit for each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Few(u16);
+
+impl Few {
+    fn add(&mut self, n: usize) {
+        self.0 |= 1 << n;
+    }
+
+    fn has(self, n: usize) -> bool {
+        self.0 >> n & 1 == 1
+    }
+}
+
 /// The field that says what the frame is, and what it says.
 fn label<'a>(line: &Line<'a>) -> (&'static str, &'a str) {
     let said = |name| line.field(name).and_then(Raw::word).map(|word| (name, word));
-    let names: &[_] = if line.kind() == Kind::Note { &["note"] } else { &["t", "op", "method"] };
     let answer = |name| line.field(name).map(|_| ("", name));
-    names
-        .iter()
-        .copied()
-        .find_map(said)
-        .or_else(|| ["error", "result"].into_iter().find_map(answer))
-        .unwrap_or(("", "-"))
+    let own = match line.kind() {
+        Kind::Note => said("note"),
+        Kind::Frame | Kind::Bare => said("t").or_else(|| said("op")).or_else(|| said("method")),
+    };
+    own.or_else(|| answer("error")).or_else(|| answer("result")).unwrap_or(("", "-"))
 }

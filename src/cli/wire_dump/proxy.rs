@@ -9,7 +9,7 @@ use super::NAME;
 use super::live::{Live, Passing, serve};
 use super::recorder::tell;
 use crate::cli::output::{self, Exit, Failure};
-use crate::net::dial::{DialError, Interrupt, dial};
+use crate::net::dial::{DialError, Interrupt, dial_secured};
 use crate::net::proxy::{Proxy, proxy_for};
 use crate::net::relay::{Observer, relay};
 use crate::net::tap::WebTap;
@@ -54,7 +54,7 @@ fn pass(
         tell(conn, format_args!("{from} has connected"));
     }
     let mut passing = Passing::new(WebTap::default(), live, conn);
-    let mut server = match dial(to, via, interrupt) {
+    let mut server = match dial_secured(to, via, interrupt) {
         Ok(server) => server,
         Err(DialError::Stopped) => return,
         Err(err) => {

@@ -3,25 +3,29 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::{NAME, Place, base_url, master_key, paths};
-use crate::cli::Common;
-use crate::cli::duration;
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
+use crate::cli::{Common, duration};
 use crate::limits;
 use crate::net::service::{self, Shutdown};
+use crate::store::ledger::retention::Keep;
 use crate::store::{config, files};
 use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8787")]
     listen: SocketAddr,
+    /// Serve /metrics and /readyz here, and not beside everything else.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// The address under which hosts and senders reach it, when that is another one.
     #[arg(long, value_name = "URL", value_parser = base_url)]
     public_url: Option<String>,
@@ -38,8 +42,25 @@ pub(super) struct Args {
     /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Keep messages for so long after they are settled or dead; 0 is for ever.
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = keep)]
+    keep_messages: Kept,
+    /// Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever.
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = keep)]
+    keep_deliveries: Kept,
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// How long something is kept; `None` is for ever.
+#[derive(Debug, Clone, Copy)]
+struct Kept(Option<Duration>);
+
+fn keep(text: &str) -> Result<Kept, String> {
+    if text == "0" {
+        return Ok(Kept(None));
+    }
+    duration::parse(text).map(|age| Kept(Some(age).filter(|age| !age.is_zero())))
 }
 
 pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Failure> {
@@ -48,11 +69,17 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let _ = service::outlive_file_limit();
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
-    let limits = Limits { loops: loops(args.loop_limit, args.loop_window)?, ..Limits::default() };
+    let loops = loops(args.loop_limit, args.loop_window)?;
+    service::raise_descriptor_limit();
+    let inherited = service::inherited_listeners()
+        .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
     let config = Config {
-        limits,
+        inherited: inherited.into_iter().map(Arc::new).collect(),
+        metrics_listen: args.metrics_listen,
+        limits: Limits { loops, ..within_descriptors(service::descriptor_limit())? },
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
+        keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
         ..Config::new(args.listen, database.clone(), master_key)
     };
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
@@ -93,6 +120,18 @@ fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration)
     Ok((limit.or(told.limit).unwrap_or(limits::LOOP_LIMIT), window))
 }
 
+/// As many connections as there are descriptors for, and others beside them.
+fn within_descriptors(descriptors: u64) -> Result<Limits, Failure> {
+    let limits = Limits::default();
+    let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
+    if left == 0 {
+        let why =
+            format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
+        return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
+    }
+    Ok(Limits { connections: limits.connections.min(left), ..limits })
+}
+
 /// Removes the ready file of a server that was killed, so that nobody takes it for ours.
 fn forget_the_dead(file: &Path) -> Result<(), Failure> {
     let Ok(text) = fs::read(file) else { return Ok(()) };
@@ -105,7 +144,11 @@ fn forget_the_dead(file: &Path) -> Result<(), Failure> {
 }
 
 fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
-    let record = json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    let mut record =
+        json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    if let Some(listen) = ready.metrics_listen {
+        record["metrics_listen"] = listen.to_string().into();
+    }
     files::write_private(file, format!("{record}\n").as_bytes())
         .map_err(|err| Failure::store("write the ready file", &err))
 }

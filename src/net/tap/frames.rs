@@ -85,16 +85,21 @@ impl Frames {
 
     /// Nothing comes any more.
     pub(super) fn end(&mut self, out: &mut dyn FnMut(What<'_>)) {
-        let is_inside = self.frame.take().is_some() || !self.header.is_empty();
+        let is_inside = self.is_inside();
+        self.frame = None;
         match self.message.take() {
             Some(message) if message.bytes > limits::FRAME_BYTES as u64 => {
                 out(What::Note(Note::TooLong { bytes: message.bytes }));
             }
-            None if !is_inside => {}
-            _ if self.is_blind => {}
-            _ => out(What::Note(Note::Cut)),
+            _ if is_inside => out(What::Note(Note::Cut)),
+            _ => {}
         }
         self.is_blind = true;
+    }
+
+    /// Whether a frame or a message has begun that has not ended.
+    pub(super) fn is_inside(&self) -> bool {
+        !self.is_blind && (self.frame.is_some() || self.message.is_some() || !self.header.is_empty())
     }
 
     /// Reads a header, or as much of it as has come; answers how many bytes it took.

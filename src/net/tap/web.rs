@@ -75,6 +75,15 @@ impl Tap for WebTap {
 }
 
 impl WebTap {
+    /// Whether a frame or a message has begun this way that has not ended.
+    pub fn is_inside(&self, way: Way) -> bool {
+        let side = match way {
+            Way::Forth => &self.forth,
+            Way::Back => &self.back,
+        };
+        matches!(side, Side::Frames(frames) if frames.is_inside())
+    }
+
     /// Looks whether the request is whole.
     fn requested(&mut self, had: usize, out: &mut dyn FnMut(Seen<'_>)) {
         let Side::Head(head) = &mut self.forth else { return };

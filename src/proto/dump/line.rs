@@ -173,8 +173,11 @@ impl<'a> Line<'a> {
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, Raw<'a>)> + use<'a> {
         let (text, kind) = (self.text, self.kind);
-        let all = self.fields.iter().map(move |found| (found.name.of(text), Raw(found.value.of(text))));
-        all.filter(move |(name, _)| kind != Kind::Note || !matches!(*name, "at" | "proto" | "dir" | "conn"))
+        let is_own = move |found: &&Found| {
+            kind != Kind::Note || !matches!(found.name.bytes_of(text), b"at" | b"proto" | b"dir" | b"conn")
+        };
+        let shown = move |found: &Found| (found.name.of(text), Raw(found.value.of(text)));
+        self.fields.iter().filter(is_own).map(shown)
     }
 
     /// The last field of this name; the one that counts, when there are several.

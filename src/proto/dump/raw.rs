@@ -57,10 +57,26 @@ impl<'a> Raw<'a> {
 /// Whether the inside of a JSON string is a short word that needs neither quotes nor escapes.
 #[inline]
 pub fn is_word(inner: &str) -> bool {
-    // Without a way out of the loop, which lets the compiler look at many bytes at once.
-    let is_plain =
-        |byte: u8| (byte > b' ') & (byte < 0x7f) & (byte != b'"') & (byte != b'\\') & (byte != b'=');
-    matches!(inner.len(), 1..=80) && inner.bytes().fold(true, |so_far, byte| so_far & is_plain(byte))
+    match inner.len() {
+        1..8 => inner.bytes().all(is_plain),
+        8..16 => are_plain::<8>(inner.as_bytes()),
+        16..=80 => are_plain::<16>(inner.as_bytes()),
+        _ => false,
+    }
+}
+
+#[inline]
+fn is_plain(byte: u8) -> bool {
+    (byte > b' ') & (byte < 0x7f) & (byte != b'"') & (byte != b'\\') & (byte != b'=')
+}
+
+/// Looks at `N` bytes in one go, and at the last `N` once more rather than at those that remain one by one.
+#[inline]
+fn are_plain<const N: usize>(bytes: &[u8]) -> bool {
+    // Without a way out of the loop, which lets the compiler compare many bytes at once.
+    let are_all = |part: &[u8; N]| part.iter().fold(true, |so_far, &byte| so_far & is_plain(byte));
+    let (parts, _) = bytes.as_chunks();
+    parts.iter().all(are_all) && bytes.last_chunk().is_none_or(are_all)
 }
 
 /// The text that the inside of a JSON string stands for. Half of a surrogate pair becomes U+FFFD.

@@ -28,25 +28,20 @@ pub struct NotJson {
 /// A part of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
-    start: u32,
-    end: u32,
+    start: usize,
+    end: usize,
 }
 
 impl Span {
-    fn new(start: usize, end: usize) -> Self {
-        let offset = |at: usize| u32::try_from(at).expect("a line has at most LINE_BYTES");
-        Self { start: offset(start), end: offset(end) }
-    }
-
     #[inline]
     pub(super) fn of(self, line: &str) -> &str {
-        &line[self.start as usize..self.end as usize]
+        &line[self.start..self.end]
     }
 
     /// The same as bytes, which are compared without a look at where characters begin.
     #[inline]
     pub(super) fn bytes_of(self, line: &str) -> &[u8] {
-        &line.as_bytes()[self.start as usize..self.end as usize]
+        &line.as_bytes()[self.start..self.end]
     }
 }
 
@@ -83,36 +78,44 @@ impl Marks {
     /// When it is no JSON object.
     pub(super) fn read(&mut self, line: &str) -> Result<(), NotJson> {
         let mut scan = Scan::new(line.as_bytes());
-        self.outer.clear();
-        self.frame.clear();
-        scan.blanks();
-        if scan.peek() != Some(b'{') {
-            scan.value(0)?;
-            scan.end()?;
+        let is_object =
+            self.walk(&mut scan).map_err(|Fault(what)| NotJson { at: scan.at + 1, what, is_json: false })?;
+        if !is_object {
             let what = "a frame is a JSON object, and there is something else";
             return Err(NotJson { at: 1, what, is_json: true });
         }
+        self.is_clean = scan.is_clean;
+        self.has_escaped_name = scan.has_escaped_name;
+        Ok(())
+    }
+
+    /// Notes the fields of an object; answers whether it is one.
+    fn walk(&mut self, scan: &mut Scan<'_>) -> Result<bool, Fault> {
         let Self { outer, frame, .. } = self;
+        outer.clear();
+        frame.clear();
+        if scan.next() != Some(b'{') {
+            scan.value(0)?;
+            scan.end()?;
+            return Ok(false);
+        }
         scan.members(0, |scan, name| {
             let start = scan.at;
-            if scan.peek() == Some(b'{') && &scan.bytes[name.start as usize..name.end as usize] == b"frame" {
+            if scan.peek() == Some(b'{') && &scan.bytes[name.start..name.end] == b"frame" {
                 frame.clear();
                 scan.members(1, |scan, name| {
                     let start = scan.at;
                     scan.value(2)?;
-                    note(frame, name, Span::new(start, scan.at));
+                    note(frame, name, Span { start, end: scan.at });
                     Ok(())
                 })?;
             } else {
                 scan.value(1)?;
             }
-            note(outer, name, Span::new(start, scan.at));
+            note(outer, name, Span { start, end: scan.at });
             Ok(())
         })?;
-        scan.end()?;
-        self.is_clean = scan.is_clean;
-        self.has_escaped_name = scan.has_escaped_name;
-        Ok(())
+        scan.end().map(|()| true)
     }
 }
 
@@ -121,6 +124,10 @@ fn note(fields: &mut Vec<Found>, name: Span, value: Span) {
         fields.push(Found { name, value });
     }
 }
+
+/// What is wrong where a pass has come to: small, because each step hands one back.
+#[derive(Debug, Clone, Copy)]
+struct Fault(&'static str);
 
 /// The pass itself.
 pub(super) struct Scan<'a> {
@@ -144,28 +151,29 @@ impl<'a> Scan<'a> {
         scan.at
     }
 
-    fn fault<T>(&self, what: &'static str) -> Result<T, NotJson> {
-        Err(NotJson { at: self.at + 1, what, is_json: false })
-    }
-
     #[inline]
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
+    /// Steps over blanks; answers what comes then.
     #[inline]
-    fn blanks(&mut self) {
-        if self.peek().is_some_and(|byte| byte <= b' ') {
-            while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
-                self.at += 1;
-            }
-            self.is_clean = false;
-        }
+    fn next(&mut self) -> Option<u8> {
+        let next = self.peek();
+        if next.is_some_and(|byte| byte <= b' ') { self.after_blanks() } else { next }
     }
 
-    fn end(&mut self) -> Result<(), NotJson> {
-        self.blanks();
-        if self.at == self.bytes.len() { Ok(()) } else { self.fault("more after the end of the value") }
+    #[inline(never)] // so that what is written without blanks costs nothing of it
+    fn after_blanks(&mut self) -> Option<u8> {
+        self.is_clean = false;
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+        self.peek()
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        if self.next().is_none() { Ok(()) } else { Err(Fault("more after the end of the value")) }
     }
 
     /// The members of an object whose `{` is next; `each` reads the value after each name.
@@ -173,93 +181,96 @@ impl<'a> Scan<'a> {
     fn members(
         &mut self,
         depth: u32,
-        mut each: impl FnMut(&mut Self, Span) -> Result<(), NotJson>,
-    ) -> Result<(), NotJson> {
+        mut each: impl FnMut(&mut Self, Span) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         if depth >= DEPTH {
-            return self.fault("deeper nesting than is read");
+            return Err(Fault("deeper nesting than is read"));
         }
         self.at += 1;
-        self.blanks();
-        if self.peek() == Some(b'}') {
+        if self.next() == Some(b'}') {
             self.at += 1;
             return Ok(());
         }
         loop {
-            if self.peek() != Some(b'"') {
-                return self.fault("no field name");
+            if self.next() != Some(b'"') {
+                return Err(Fault("no field name"));
             }
             let start = self.at + 1;
             let is_escaped = self.string()?;
-            let name = Span::new(start, self.at - 1);
+            let name = Span { start, end: self.at - 1 };
             self.name(&self.bytes[start..self.at - 1], is_escaped);
-            self.blanks();
-            if self.peek() != Some(b':') {
-                return self.fault("no colon");
+            if self.next() != Some(b':') {
+                return Err(Fault("no colon"));
             }
             self.at += 1;
-            self.blanks();
+            self.next();
             each(self, name)?;
-            self.blanks();
-            match self.peek() {
+            match self.next() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return self.fault("neither a comma nor the end of the object"),
+                _ => return Err(Fault("neither a comma nor the end of the object")),
             }
-            self.blanks();
         }
     }
 
-    fn elements(&mut self, depth: u32) -> Result<(), NotJson> {
+    fn elements(&mut self, depth: u32) -> Result<(), Fault> {
         if depth >= DEPTH {
-            return self.fault("deeper nesting than is read");
+            return Err(Fault("deeper nesting than is read"));
         }
         self.at += 1;
-        self.blanks();
-        if self.peek() == Some(b']') {
+        if self.next() == Some(b']') {
             self.at += 1;
             return Ok(());
         }
         loop {
+            self.next();
             self.value(depth + 1)?;
-            self.blanks();
-            match self.peek() {
+            match self.next() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return self.fault("neither a comma nor the end of the array"),
+                _ => return Err(Fault("neither a comma nor the end of the array")),
             }
-            self.blanks();
         }
     }
 
-    fn value(&mut self, depth: u32) -> Result<(), NotJson> {
+    /// The value that is next.
+    #[inline]
+    fn value(&mut self, depth: u32) -> Result<(), Fault> {
+        if self.peek() == Some(b'"') {
+            return self.string().map(drop);
+        }
+        self.no_string(depth)
+    }
+
+    #[inline(never)] // so that a string, which most values are, costs nothing of it
+    fn no_string(&mut self, depth: u32) -> Result<(), Fault> {
         match self.peek() {
-            Some(b'"') => self.string().map(drop),
             Some(b'{') => self.members(depth, |scan, _| scan.value(depth + 1)),
             Some(b'[') => self.elements(depth),
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') => self.word(b"true"),
             Some(b'f') => self.word(b"false"),
             Some(b'n') => self.word(b"null"),
-            Some(_) => self.fault("no value"),
-            None => self.fault("the end where a value should be"),
+            Some(_) => Err(Fault("no value")),
+            None => Err(Fault("the end where a value should be")),
         }
     }
 
-    fn word(&mut self, word: &'static [u8]) -> Result<(), NotJson> {
+    fn word(&mut self, word: &'static [u8]) -> Result<(), Fault> {
         if !self.bytes[self.at..].starts_with(word) {
-            return self.fault("no value");
+            return Err(Fault("no value"));
         }
         self.at += word.len();
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), NotJson> {
+    fn number(&mut self) -> Result<(), Fault> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -282,12 +293,12 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), NotJson> {
+    fn digits(&mut self) -> Result<(), Fault> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9')) {
             self.at += 1;
         }
-        if self.at == start { self.fault("no digit") } else { Ok(()) }
+        if self.at == start { Err(Fault("no digit")) } else { Ok(()) }
     }
 
     #[inline]
@@ -299,11 +310,20 @@ impl<'a> Scan<'a> {
 
     /// A string whose first quote is next. Whether it has escapes in it.
     #[inline]
-    fn string(&mut self) -> Result<bool, NotJson> {
-        self.at += 1;
+    fn string(&mut self) -> Result<bool, Fault> {
+        self.at = self.specials.next(self.bytes, self.at + 1);
+        if self.peek() == Some(b'"') {
+            self.at += 1;
+            return Ok(false);
+        }
+        self.rest_of_string()
+    }
+
+    /// The same from something special on, which most strings do not have.
+    #[inline(never)] // so that a plain string costs nothing of it
+    fn rest_of_string(&mut self) -> Result<bool, Fault> {
         let mut is_escaped = false;
         loop {
-            self.at = self.specials.next(self.bytes, self.at);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -313,27 +333,28 @@ impl<'a> Scan<'a> {
                     self.escape()?;
                     is_escaped = true;
                 }
-                Some(0..=0x1f) => return self.fault("a control character in a string"),
+                Some(0..=0x1f) => return Err(Fault("a control character in a string")),
                 Some(_) => {
                     self.is_clean &= unsafe_length(&self.bytes[self.at..]) == 0;
                     self.at += 1;
                 }
-                None => return self.fault("the end in the middle of a string"),
+                None => return Err(Fault("the end in the middle of a string")),
             }
+            self.at = self.specials.next(self.bytes, self.at);
         }
     }
 
-    fn escape(&mut self) -> Result<(), NotJson> {
+    fn escape(&mut self) -> Result<(), Fault> {
         match self.bytes.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => {
                 let digits = self.bytes.get(self.at + 2..self.at + 6).unwrap_or_default();
                 if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
-                    return self.fault("no escape");
+                    return Err(Fault("no escape"));
                 }
                 self.at += 6;
             }
-            _ => return self.fault("no escape"),
+            _ => return Err(Fault("no escape")),
         }
         Ok(())
     }
@@ -401,8 +422,10 @@ impl Specials {
 /// A bit for each byte that [`Specials`] look for, the lowest for the first.
 #[inline]
 fn marks(block: &[u8; BLOCK]) -> u64 {
-    // Without a branch, which lets the compiler compare many bytes at once.
-    let is_special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
+    // Without a branch, which lets the compiler compare many bytes at once. As a signed number, a byte beyond 0x7f is
+    // below the blank too.
+    let is_special =
+        |byte: u8| (byte.cast_signed() < 0x20) | (byte == b'"') | (byte == b'\\') | (byte == 0x7f);
     let found = block.map(|byte| u8::from(is_special(byte)));
     found.chunks_exact(8).rev().fold(0, |marks, eight| {
         let eight = u64::from_le_bytes(eight.try_into().expect("eight bytes"));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::proto::Decoded;
-use crate::proto::tagged::{decode, encode};
+use crate::proto::tagged::{decode, decode_by, encode};
 
 /// A frame from the daemon to the Worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -258,7 +258,11 @@ impl WorkerFrame {
 
 /// Decodes a frame from the daemon. The length is the reader's to check first; it is checked here too.
 pub fn decode_daemon(text: &str) -> Decoded<DaemonFrame> {
-    decode(text, &DaemonFrame::KINDS)
+    decode_by(text, &DaemonFrame::KINDS, |t, text| match t {
+        // The frame that comes most and is longest.
+        "send" => serde_json::from_str(text).map(DaemonFrame::Send),
+        _ => serde_json::from_str(text),
+    })
 }
 
 /// Decodes a frame from the Worker.

@@ -14,12 +14,14 @@ use rusqlite::{Connection, DEFAULT_NAME};
 
 use super::StoreError;
 use super::connection::{self, Turnstile};
+use super::space::Space;
 
 /// Pages (4 KiB) by which the log grows between two passive checkpoints: 16 MiB.
 const PASSIVE_PAGES: i32 = 4 * 1024;
 /// Pages at which the log is made to start anew: 64 MiB.
 const RESTART_PAGES: i32 = 16 * 1024;
 /// Before that, the log is moved until so few pages came meanwhile, 1 MiB, or so often; the writer waits for the rest.
+/// As often is it moved, and made to start anew, where there is too little room on the disk.
 const LEFT_PAGES: i32 = 256;
 const PASSES: u32 = 6;
 /// How long the writer and the readers are asked to stay away for that.
@@ -42,30 +44,32 @@ struct State {
 /// The thread that checkpoints. Dropping it ends the thread.
 pub(super) struct Checkpointer {
     shared: Arc<Shared>,
+    space: Arc<Space>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Where the writer says how long the log is.
-pub(super) struct Watch(Arc<Shared>);
+pub(super) struct Watch(Arc<Shared>, Arc<Space>);
 
 impl Checkpointer {
-    pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
+    pub(super) fn start(path: &Path, space: Arc<Space>) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::default());
         let worker = Worker {
             connection: connection::open(path)?,
             turnstile: Turnstile::open(path)?,
             path: path.to_owned(),
             shared: shared.clone(),
+            space: space.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("ledger-checkpoint".into())
             .spawn(move || worker.run())
             .map_err(|err| StoreError::io("start the checkpoints of", path, err))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, space, thread: Some(thread) })
     }
 
     pub(super) fn watch(&self) -> Watch {
-        Watch(self.shared.clone())
+        Watch(self.shared.clone(), self.space.clone())
     }
 }
 
@@ -80,6 +84,12 @@ impl Drop for Checkpointer {
 }
 
 impl Watch {
+    /// One that nobody listens to.
+    #[cfg(feature = "simulation")]
+    pub(super) fn unheard(space: Arc<Space>) -> Self {
+        Self(Arc::default(), space)
+    }
+
     /// After a commit: the log holds this many pages.
     pub(super) fn log_has(&self, pages: i32) {
         let mut moved = self.0.moved.load(Ordering::Relaxed);
@@ -88,7 +98,9 @@ impl Watch {
             self.0.moved.store(0, Ordering::Relaxed);
             moved = 0;
         }
-        if pages - moved >= PASSIVE_PAGES {
+        // Where there is little room, the log is to use its own again.
+        let enough = if self.1.is_tight() { LEFT_PAGES } else { PASSIVE_PAGES };
+        if pages - moved >= enough {
             self.0.state.lock().unwrap_or_else(PoisonError::into_inner).due = true;
             self.0.woken.notify_one();
         }
@@ -100,6 +112,7 @@ struct Worker {
     turnstile: Turnstile,
     path: PathBuf,
     shared: Arc<Shared>,
+    space: Arc<Space>,
 }
 
 impl Worker {
@@ -107,7 +120,7 @@ impl Worker {
         while self.wait() {
             if let Err(err) = self.checkpoint() {
                 // The log keeps everything; it only stays longer than it should.
-                tracing::warn!(error = %err, "checkpoint failed");
+                tracing::warn!(%err, "checkpoint failed");
             }
         }
     }
@@ -131,11 +144,18 @@ impl Worker {
         loop {
             let (log, moved) = checkpoint(CheckpointMode::PASSIVE).map_err(failed)?;
             self.shared.moved.store(moved, Ordering::Relaxed);
-            if log < RESTART_PAGES {
+            if log < RESTART_PAGES && !self.space.is_tight() {
                 return Ok(());
             }
             passes += 1;
-            if log - moved <= LEFT_PAGES || passes == PASSES {
+            if log - moved <= LEFT_PAGES {
+                break;
+            }
+            if passes == PASSES {
+                if log - moved > PASSIVE_PAGES {
+                    // A reader stays at its snapshot, such as a backup: the writer would be kept out for nothing.
+                    return Ok(());
+                }
                 break;
             }
         }

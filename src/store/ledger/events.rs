@@ -38,7 +38,9 @@ pub enum AcceptedKind {
 
 /// What tells whether two events are the same: a digest over all their fields.
 pub fn digest(event: &Event) -> String {
-    hex::encode(Sha256::digest(event.to_body()))
+    let mut text = vec![0; 64];
+    hex::encode_to_slice(Sha256::digest(event.to_body()), &mut text).expect("64 digits hold 32 bytes");
+    String::from_utf8(text).expect("hexadecimal digits are ASCII")
 }
 
 /// The event that the source sent before under this key.
@@ -76,7 +78,7 @@ pub fn accept(
     target: &Addr,
     now: Wall,
 ) -> Result<Accepted, StoreError> {
-    let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh());
+    let (event_id, delivery_id) = (IdKind::Event.fresh(), IdKind::Delivery.fresh_beyond());
     let meta = serde_json::to_string(&event.meta).expect("meta holds only strings");
     let stored = tx.insert(
         "INSERT INTO event (id, delivery_id, org_id, integration_id, event_key, conversation_id, user_name,

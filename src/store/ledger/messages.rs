@@ -19,7 +19,7 @@ pub use self::ending::expire;
 pub use self::fate::{Fate, Recipient, fate};
 pub use self::queue::{Due, attempted, due, next_due, overdue};
 pub use self::room::{Place, Posted, post, post_as_operator};
-pub use self::settle::{Refused, injected, reconnected, refused, release};
+pub use self::settle::{Refused, injected, injected_by_seq, reconnected, refused, release};
 pub use self::take::{Known, Taken, known, refuse, take};
 pub use self::text::{Text, text};
 use super::{Row, StoreError};

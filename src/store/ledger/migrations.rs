@@ -26,6 +26,11 @@ pub(super) fn run(connection: &mut Connection, path: &Path) -> Result<(), StoreE
     apply(connection, path, STEPS)
 }
 
+/// The version of the schema of a file that is only looked at.
+pub(super) fn version(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
+    check(connection, path, STEPS.len()).map(|version| version as u32)
+}
+
 fn apply(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |err| StoreError::sql(path, err);
     let version = check(connection, path, steps.len())?;

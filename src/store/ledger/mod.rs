@@ -12,26 +12,33 @@ mod checkpoint;
 mod connection;
 pub mod credentials;
 pub mod deliveries;
+pub mod depths;
 pub mod desk;
 pub mod directory;
 pub mod events;
+pub mod health;
 pub mod inspect;
+mod look;
 pub mod messages;
 mod migrations;
 pub mod passed;
 mod refusal;
 pub mod replies;
+pub mod retention;
 pub mod rooms;
 pub mod roster;
 mod serve_lock;
 pub mod sources;
+pub mod space;
+#[cfg(feature = "simulation")]
+pub mod stepped;
 pub mod users;
 mod value;
+mod work;
 mod writer;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
@@ -40,11 +47,14 @@ use rusqlite::{Connection, params_from_iter};
 use super::StoreError;
 use checkpoint::Checkpointer;
 use connection::Turnstile;
+pub use look::Look;
 pub use migrations::SCHEMA;
 pub use refusal::Refusal;
-pub use serve_lock::ServeLock;
+pub use serve_lock::{ServeLock, server_of};
+use space::Space;
 pub(crate) use value::values;
 pub use value::{Row, Value};
+pub use work::Work;
 use writer::{Queue, Task};
 
 /// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
@@ -60,9 +70,13 @@ pub struct Db(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     queue: Arc<Queue>,
-    counters: Arc<Counters>,
+    work: Arc<Work>,
     readers: Mutex<Vec<Connection>>,
+    /// The writer, when nothing but a simulation runs it. It outlives the readers, whose closing then is cheap.
+    #[cfg(feature = "simulation")]
+    stepped: Option<stepped::Steps>,
     turnstile: Arc<Turnstile>,
+    space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
 }
@@ -74,12 +88,6 @@ pub struct Stats {
     pub commits: u64,
     /// Changes that those transactions held.
     pub changes: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    commits: AtomicU64,
-    changes: AtomicU64,
 }
 
 impl Db {
@@ -96,32 +104,80 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
+        Self::open_with(path, group, |_| Ok(()))
+    }
+
+    /// The same, but nothing is synced to the disk before it is answered. A power cut loses what was promised: this is
+    /// what the test of power cuts is compared with.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[cfg(feature = "interop")]
+    pub fn open_unsynced(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, COMMIT_GROUP, |writer| writer.execute_batch("PRAGMA synchronous = NORMAL"))
+    }
+
+    fn open_with(
+        path: &Path,
+        group: usize,
+        prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<Self, StoreError> {
         let turnstile = Arc::new(Turnstile::open(path)?);
         let writer = turnstile.pass(|| {
             let mut writer = connection::open(path)?;
             migrations::run(&mut writer, path)?;
+            prepare(&writer).map_err(|err| StoreError::sql(path, err))?;
             Ok(writer)
         })?;
-        let checkpointer = Checkpointer::start(path)?;
+        let space = Arc::new(Space::of(path));
+        let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
-        let counters = Arc::new(Counters::default());
+        let work = Arc::new(Work::new());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
+            space.clone(),
             checkpointer.watch(),
-            counters.clone(),
+            work.clone(),
         )?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue,
-            counters,
+            work,
             readers: Mutex::default(),
+            #[cfg(feature = "simulation")]
+            stepped: None,
             turnstile,
+            space,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
         })))
+    }
+
+    /// Opens the ledger to serve it: room on its disk is kept back and watched from now on, and a full disk is
+    /// opened with the room that was kept back before.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_guarded(path: &Path, group: usize) -> Result<Self, StoreError> {
+        let opened = match Self::open_grouping(path, group) {
+            Err(err) if err.is_out_of_room() && space::give_up(path) => Self::open_grouping(path, group),
+            opened => opened,
+        }?;
+        opened.0.space.guard();
+        Ok(opened)
+    }
+
+    /// Whether there is room on the disk for new work. What settles what is there is done in any case.
+    pub fn has_room(&self) -> bool {
+        !self.0.space.is_tight()
+    }
+
+    /// Looks at the room on the disk, as a server does from time to time.
+    pub fn watch_room(&self) {
+        self.0.space.look_again();
     }
 
     /// The file.
@@ -171,6 +227,8 @@ impl Db {
             // The caller waits below; if its thread is gone, nobody is left to tell.
             let _ = tell.send(outcome);
         });
+        #[cfg(feature = "simulation")]
+        self.step_until_idle();
         told.recv().unwrap_or(Err(StoreError::Closed))
     }
 
@@ -202,10 +260,13 @@ impl Db {
 
     /// What the writer has done so far.
     pub fn stats(&self) -> Stats {
-        Stats {
-            commits: self.0.counters.commits.load(Ordering::Relaxed),
-            changes: self.0.counters.changes.load(Ordering::Relaxed),
-        }
+        let sizes = self.0.work.sizes.read();
+        Stats { commits: sizes.count, changes: sizes.sum }
+    }
+
+    /// The same in full, and how it is doing.
+    pub fn work(&self) -> &Work {
+        &self.0.work
     }
 }
 

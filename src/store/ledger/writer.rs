@@ -6,14 +6,14 @@
 //!
 //! A savepoint a change would pay for that failure every time: the engine keeps a copy of each page that is touched.
 //! Failures half way are rare, so a group first runs without. When one of its changes fails after it has changed
-//! something, all is undone and the group runs once more, each change in its own savepoint. That is why a change may
-//! run twice, and takes nothing out of what it captures.
+//! something, all is undone and the group runs once more, each change in its own savepoint. A group that a full disk has
+//! undone runs once more as well, in the room that was kept back for that. That is why a change may run more than once,
+//! and takes nothing out of what it captures.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
-use super::{Counters, StoreError, Tx};
+use super::space::Space;
+use super::{StoreError, Tx, Work};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
@@ -83,6 +84,21 @@ impl Queue {
         waiting.is_urgent = false;
         std::mem::swap(&mut waiting.jobs, jobs);
         !jobs.is_empty()
+    }
+
+    /// Moves all that waits into `jobs`, if anything does.
+    #[cfg(feature = "simulation")]
+    pub(super) fn take_now(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let mut waiting = self.lock();
+        waiting.is_urgent = false;
+        jobs.append(&mut waiting.jobs);
+    }
+
+    /// How many changes wait, and whether somebody waits for one of them.
+    #[cfg(feature = "simulation")]
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        let waiting = self.lock();
+        (waiting.jobs.len(), waiting.is_urgent)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -151,7 +167,8 @@ pub(super) struct Writer {
     /// Most changes of one transaction.
     group: usize,
     turnstile: Arc<Turnstile>,
-    counters: Arc<Counters>,
+    space: Arc<Space>,
+    work: Arc<Work>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -161,8 +178,9 @@ impl Writer {
         (mut connection, path): (Connection, &Path),
         group: usize,
         turnstile: Arc<Turnstile>,
+        space: Arc<Space>,
         watch: Watch,
-        counters: Arc<Counters>,
+        work: Arc<Work>,
     ) -> Result<Self, StoreError> {
         let told = move |_: &mut rusqlite::hooks::Wal, pages| {
             watch.log_has(pages);
@@ -170,7 +188,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, counters, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, space, work, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -192,16 +210,33 @@ impl Writer {
 
     /// One transaction over the first of `jobs`; those are taken out and answered.
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
+        let began = self.work.begin();
+        let (mut ran, mut outcome) = self.attempt(jobs);
+        if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
+            (ran, outcome) = self.attempt(jobs);
+        }
+        self.work.end(began, outcome.is_ok());
+        self.space.watch();
+        self.answer(jobs, ran, &outcome);
+    }
+
+    /// Answers how many of `jobs` ran, and whether that is committed.
+    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
+        let (ran, made) = self.make(jobs);
+        (ran, made.and_then(|()| self.commit(ran)))
+    }
+
+    /// Begins a transaction over the first of `jobs`. Answers how many ran in it.
+    pub(super) fn make(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
         let size = jobs.len().min(self.group);
-        let (ran, outcome) = match self.begin() {
-            Ok(()) => {
-                let ran = self.run_all(&mut jobs[..size]);
-                ran.map_or_else(|err| (size, Err(err)), |ran| (ran, self.commit(ran)))
-            }
-            Err(err) => (size, Err(err)),
-        };
-        if let Err(err) = &outcome {
-            tracing::error!(changes = ran, error = %StoreError::sql(&self.path, again(err)), "commit failed");
+        let ran = self.begin().and_then(|()| self.run_all(&mut jobs[..size]));
+        ran.map_or_else(|err| (size, Err(err)), |ran| (ran, Ok(())))
+    }
+
+    /// Takes the first `ran` of `jobs` out and tells each what came of their commit.
+    pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: &rusqlite::Result<()>) {
+        if let Err(err) = outcome {
+            tracing::error!(changes = ran, err = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
             self.turnstile.directory_changed();
@@ -215,6 +250,10 @@ impl Writer {
         }
     }
 
+    fn is_out_of_room(&self, err: &rusqlite::Error) -> bool {
+        StoreError::sql(&self.path, again(err)).is_out_of_room()
+    }
+
     fn begin(&self) -> rusqlite::Result<()> {
         let mut begun = Ok(());
         let passed = self.turnstile.pass(|| {
@@ -223,7 +262,7 @@ impl Writer {
         });
         if let Err(err) = passed {
             // The turnstile is only manners: without it the engine's own locks still keep the file whole.
-            tracing::warn!(error = %err, "cannot take turns at the ledger");
+            tracing::warn!(%err, "cannot take turns at the ledger");
         }
         begun
     }
@@ -271,24 +310,22 @@ impl Writer {
     }
 
     /// Undoes the transaction, unless the engine has given it up already.
-    fn roll_back(&self) {
+    pub(super) fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(err) = self.statement("ROLLBACK")
         {
-            tracing::error!(error = %StoreError::sql(&self.path, err), "rollback failed");
+            tracing::error!(err = %StoreError::sql(&self.path, err), "rollback failed");
         }
     }
 
-    fn commit(&self, changes: usize) -> rusqlite::Result<()> {
+    pub(super) fn commit(&self, changes: usize) -> rusqlite::Result<()> {
         if self.connection.is_autocommit() {
             return Err(failure("the engine gave the transaction up"));
         }
         let committed = self.statement("COMMIT");
-        if committed.is_ok() {
-            self.counters.commits.fetch_add(1, Ordering::Relaxed);
-            self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
-        } else {
-            self.roll_back();
+        match committed {
+            Ok(()) => self.work.sizes.add(changes as u64),
+            Err(_) => self.roll_back(),
         }
         committed
     }

@@ -41,7 +41,7 @@ fn world() -> World {
     let hello = r#"{"t":"hello","proto":1,"daemon_ver":"1","host":"beta"}"#;
     end.handle(Input::Text(hello), app.mono());
     let mut dispatch = Dispatch::new(app.clone(), Arc::new(owner));
-    dispatch.present(HashSet::from(["bob".to_owned()]));
+    dispatch.present(BTreeSet::from(["bob".to_owned()]));
     World { _dir: dir, app, dispatch, end }
 }
 

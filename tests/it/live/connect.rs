@@ -148,6 +148,30 @@ fn lines_are_sent_and_what_comes_after_their_end_is_read() {
 }
 
 #[test]
+fn a_frame_that_is_cut_is_told_whether_or_not_stdin_has_ended() {
+    let home = Home::new();
+    // A message that is not whole, a header that is not, and a part of a message without the last one.
+    for piece in [&b"\x81\x0a{\"t\":"[..], b"\x81", b"\x01\x02{\""] {
+        let (at, served) = server(move |mut ws, _| {
+            ws.get_mut().write_all(b"\x81\x0d{\"t\":\"whole\"}").unwrap();
+            ws.get_mut().write_all(piece).unwrap();
+            let input_ends = piece.len() > 1;
+            if input_ends {
+                assert_eq!(ws.get_mut().read(&mut [0]).unwrap(), 0);
+            }
+        });
+        let run = connect(&home, at, &["--write", "wire.ndjson"], b"");
+        served.join().unwrap();
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(76), "{said}");
+        let expected =
+            "transit-wire-dump: talk to the server: the connection broke in the middle of a frame: ";
+        assert!(said.starts_with(expected) && said.lines().count() == 1, "{said}");
+        assert!(text(&run.stdout).contains("whole") && text(&run.stdout).contains("(cut)"));
+    }
+}
+
+#[test]
 fn a_line_that_is_no_text_is_not_sent() {
     let (at, served) = server(|mut ws, _| {
         let first = ws.read().unwrap();

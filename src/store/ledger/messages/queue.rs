@@ -85,14 +85,17 @@ pub fn next_due(tx: &Tx<'_>, org_id: &str, host: &str, now: Wall) -> Result<Opti
     Ok(next.flatten())
 }
 
-/// The queues, of all organisations, in which something is due: what no hint may have told.
+/// The queues, of all organisations, in which something is due for an agent that is there: what no hint may have told.
+/// Each is looked at up to the first such delivery, however much waits in it.
 ///
 /// # Errors
 /// When the ledger cannot be read.
 pub fn overdue(tx: &Tx<'_>, now: Wall) -> Result<Vec<Queue>, StoreError> {
     tx.all(
-        "SELECT DISTINCT org_id, host, agent FROM message_delivery
-         WHERE state = 'queued' AND next_attempt_at <= ?1",
+        "SELECT a.org_id, a.host, a.name FROM agent a WHERE a.present = 1
+           AND EXISTS (SELECT 1 FROM message_delivery d
+                       WHERE d.org_id = a.org_id AND d.host = a.host AND d.agent = a.name
+                         AND d.state = 'queued' AND d.next_attempt_at <= ?1)",
         values![now],
         Queue::read,
     )

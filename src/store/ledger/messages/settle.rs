@@ -28,6 +28,24 @@ pub fn injected(
     now: Wall,
 ) -> Result<Option<String>, StoreError> {
     let Some(found) = answered(tx, org_id, host, id, agent)? else { return Ok(None) };
+    inject(tx, org_id, found, now)
+}
+
+/// The same for the delivery `seq`, by whoever has sent it: nothing has to be found by a random id.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn injected_by_seq(tx: &Tx<'_>, org_id: &str, seq: i64, now: Wall) -> Result<Option<String>, StoreError> {
+    let found = tx.one(
+        "SELECT seq, agent, attempts, held FROM message_delivery
+         WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'",
+        values![org_id, seq],
+        Answered::read,
+    )?;
+    found.map_or(Ok(None), |found| inject(tx, org_id, found, now))
+}
+
+fn inject(tx: &Tx<'_>, org_id: &str, found: Answered, now: Wall) -> Result<Option<String>, StoreError> {
     tx.execute(
         "UPDATE message_delivery SET state = 'injected', last_error = NULL, updated_at = ?3
          WHERE org_id = ?1 AND seq = ?2",
@@ -74,9 +92,7 @@ fn answered(
     id: &str,
     agent: Option<&str>,
 ) -> Result<Option<Answered>, StoreError> {
-    let read = |row: &Row<'_>| {
-        Ok(Answered { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? })
-    };
+    let read = Answered::read;
     const OF_HOST: &str = "SELECT d.seq, d.agent, d.attempts, d.held
          FROM message m JOIN message_delivery d ON d.message_seq = m.seq
          WHERE m.org_id = ?1 AND m.id = ?2 AND d.host = ?3 AND d.state = 'queued'";
@@ -92,6 +108,12 @@ struct Answered {
     agent: String,
     attempts: u32,
     held: bool,
+}
+
+impl Answered {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
+        Ok(Self { seq: row.get(0)?, agent: row.get(1)?, attempts: row.get(2)?, held: row.get(3)? })
+    }
 }
 
 /// Holds the deliveries of a host whose answers were lost with its last connection, and makes them due soon:

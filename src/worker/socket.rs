@@ -1,0 +1,198 @@
+//! The socket of a daemon: moves bytes between it and its [`Link`], which decides everything.
+
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, UPGRADE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::app::{App, error, failed, unauthorized};
+use super::connection::raised;
+use super::link::{Doing, Heard, Link, Note, owner};
+use super::links::Leave;
+use super::metrics::REFUSALS;
+use crate::limits::FRAME_BYTES;
+use crate::net::ws;
+use crate::proto::{Close, wire::close};
+
+/// A message up to here is read whole, so that one over the limit can be told so in order.
+const MESSAGE_BYTES: usize = 2 * FRAME_BYTES;
+/// Small buffers: most sockets are idle most of the time. The one for writing grows only when it is used.
+const READ_BUFFER: usize = 4096;
+const WRITE_BUFFER: usize = 16 * 1024;
+/// Frames that are taken before what they gave rise to is sent.
+const FRAMES_AT_ONCE: usize = 64;
+/// When a host that has too many sockets may ask again, in seconds.
+const ASK_AGAIN_S: u64 = 5;
+/// Time that a peer has for its half of the closing handshake.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// `GET /api/daemon/ws`.
+pub(super) async fn upgrade(
+    State(app): State<App>,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let Ok(socket) = socket else {
+        let mut answer = error(StatusCode::UPGRADE_REQUIRED, "WebSocket upgrade required");
+        answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        return answer;
+    };
+    let owner = match bearer(&headers).map(|token| owner(&app, token)) {
+        Some(Ok(Some(owner))) => owner,
+        Some(Err(err)) => return failed("reading hosts", &err),
+        None | Some(Ok(None)) => return unauthorized(),
+    };
+    if *app.stopping.borrow() {
+        return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
+    }
+    let Some(leave) = Leave::ask(&app, &owner.host_id) else {
+        app.metrics.refused.one(REFUSALS[1]);
+        tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
+        return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
+    };
+    socket
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_message_size(MESSAGE_BYTES)
+        .max_frame_size(MESSAGE_BYTES)
+        .on_upgrade(move |socket| async move {
+            let (link, notes) = Link::new(app.clone(), owner);
+            Socket { app, link, leave, notes, socket }.run().await;
+        })
+}
+
+fn busy(status: StatusCode, why: &str, again_after_s: u64) -> Response {
+    let mut answer = error(status, why);
+    answer.headers_mut().insert(RETRY_AFTER, again_after_s.into());
+    answer
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A link with the socket that it speaks through.
+struct Socket {
+    app: App,
+    link: Link,
+    leave: Leave,
+    notes: UnboundedReceiver<Note>,
+    socket: WebSocket,
+}
+
+impl Socket {
+    async fn run(mut self) {
+        let mut stopping = self.app.stopping.clone();
+        let handle = self.link.handle();
+        let end = loop {
+            match self.act().await {
+                Ok(None) => {}
+                Ok(Some(end)) => break Some(end),
+                // The peer is gone, or takes nothing.
+                Err(_) => break None,
+            }
+            if self.link.is_greeted() {
+                self.leave.greeted();
+            }
+            let wait = self.link.wake_at().since(self.app.mono());
+            let is_draining = self.link.is_draining();
+            tokio::select! {
+                // What the peer has said is heard before it is found silent.
+                biased;
+                () = raised(&mut stopping), if !is_draining => self.link.stop(),
+                message = self.socket.next(), if !is_draining => if !self.hear_all(message) { break None },
+                Some(note) = self.notes.recv() => self.note_all(note),
+                () = handle.ordered() => self.link.obey(),
+                () = tokio::time::sleep(wait) => self.link.time(),
+            }
+        };
+        self.link.gone(end.as_ref());
+        if let Some(Close { code, reason }) = end {
+            say_goodbye(&mut self.socket, code, reason).await;
+        }
+    }
+
+    /// Does what the link wants done. Answers how the connection is to end.
+    async fn act(&mut self) -> Result<Option<Close>, axum::Error> {
+        while let Some(doing) = self.link.next() {
+            match doing {
+                Doing::Write(text) => self.socket.feed(Message::Text(text.into())).await?,
+                Doing::Answer(call) => {
+                    tokio::spawn(call.answer());
+                }
+                Doing::End(end) => return Ok(Some(end)),
+            }
+        }
+        self.socket.flush().await?;
+        self.link.written();
+        Ok(None)
+    }
+
+    /// Takes a message, and those that are there already behind it. `false` when there will be no more.
+    fn hear_all(&mut self, first: Option<Result<Message, axum::Error>>) -> bool {
+        let mut next = Some(first);
+        for _ in 0..FRAMES_AT_ONCE {
+            let Some(message) = next else { return true };
+            // Nothing comes after an error; what it means is still to be told.
+            let is_last = matches!(message, Some(Err(_)));
+            let heard = self.hear(message);
+            if is_last || !heard {
+                return heard;
+            }
+            next = self.socket.next().now_or_never();
+        }
+        next.is_none_or(|last| self.hear(last))
+    }
+
+    fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
+        let heard = match &message {
+            Some(Ok(Message::Text(text))) => Heard::Text(text.as_str()),
+            Some(Ok(Message::Binary(_))) => Heard::Binary,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Heard::Sound,
+            // The peer's goodbye is answered by the socket itself while the last of it is read.
+            Some(Ok(Message::Close(_))) => Heard::Fault(close::GOING_AWAY, ""),
+            Some(Err(err)) if is_too_long(err) => Heard::TooLong,
+            Some(Err(err)) => match tungstenite_error(err).and_then(ws::fault) {
+                Some((code, reason)) => Heard::Fault(code, reason),
+                None => return false,
+            },
+            None => return false,
+        };
+        self.link.hear(heard);
+        true
+    }
+
+    fn note_all(&mut self, first: Note) {
+        self.link.note(first);
+        while let Ok(note) = self.notes.try_recv() {
+            self.link.note(note);
+        }
+    }
+}
+
+/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
+/// comes is dropped by the connection itself.
+async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
+    let goodbye = async {
+        let frame = CloseFrame { code, reason: reason.into() };
+        let _ = socket.send(Message::Close(Some(frame))).await;
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    let _ = tokio::time::timeout(CLOSE_WAIT, goodbye).await;
+}
+
+fn is_too_long(err: &axum::Error) -> bool {
+    matches!(tungstenite_error(err), Some(tungstenite::Error::Capacity(_)))
+}
+
+fn tungstenite_error(err: &axum::Error) -> Option<&tungstenite::Error> {
+    std::error::Error::source(err)?.downcast_ref()
+}

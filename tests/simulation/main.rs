@@ -1,0 +1,173 @@
+//! The whole Worker in a world of its own: many hosts, agents and senders under a fake clock, with everything that can
+//! go wrong, and a death at every commit. A seed tells one story, always the same.
+//!
+//! `cargo test --features simulation --test simulation -- --seeds 1000` tells so many and prints what they prove;
+//! `-- --seed 7 --trace` tells one, step by step.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test fails by panicking, and tells what it did
+#![allow(missing_docs)] // a program of its own
+
+mod agenda;
+mod books;
+mod faults;
+mod host;
+mod hub;
+mod outside;
+mod proof;
+mod story;
+mod tally;
+mod trace;
+mod wires;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use transit::store::ledger::stepped::Crash;
+
+use proof::LAWS;
+use story::Story;
+use tally::Tally;
+use world::{Plot, World};
+
+/// Stories that are told when nobody says how many.
+const SEEDS: u64 = 24;
+/// Commits of the quiet story at which the Worker dies when nobody says how many: every `n`th is one of them.
+const COMMITS: u64 = 40;
+
+/// What is asked for.
+struct Asked {
+    first: u64,
+    seeds: u64,
+    commits: u64,
+    is_told: bool,
+}
+
+fn main() -> ExitCode {
+    let asked = match asked(std::env::args().skip(1)) {
+        Ok(asked) => asked,
+        Err(why) => {
+            println!("simulation: {why}\nusage: [--seeds N | --seed N [--trace]] [--commits N]");
+            return ExitCode::from(2);
+        }
+    };
+    match tell(&asked) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("\n{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked { first: 0, seeds: SEEDS, commits: COMMITS, is_told: false };
+    while let Some(word) = words.next() {
+        let mut number = || {
+            let text = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+            text.parse::<u64>().map_err(|_| format!("{word}: {text} is no number"))
+        };
+        match word.as_str() {
+            "--seeds" => asked.seeds = number()?,
+            "--seed" => (asked.first, asked.seeds, asked.commits) = (number()?, 1, 0),
+            "--commits" => asked.commits = number()?,
+            "--trace" => asked.is_told = true,
+            other => return Err(format!("{other} is no option")),
+        }
+    }
+    Ok(asked)
+}
+
+/// One story that was told.
+struct Told {
+    story: Story,
+    tally: Tally,
+    sum: u64,
+}
+
+fn run(plot: Plot) -> Result<Told, String> {
+    transit::id::seeded::seed(Some(plot.seed));
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(plot);
+        world.run();
+        Told { sum: world.trace.sum(), story: std::mem::take(&mut world.story), tally: world.tally.clone() }
+    }));
+    transit::id::seeded::seed(None);
+    told.map_err(|_| format!("{plot:?} panicked"))
+}
+
+/// Tells one story and holds it against every law; counts how often each held.
+fn prove(plot: Plot, held: &mut [u64], tally: &mut Tally) -> Result<Told, String> {
+    let again = || {
+        let crash = plot.crash.map(|(n, place)| format!(" (dies {place:?} commit {n})")).unwrap_or_default();
+        format!(
+            "seed {}{crash}: cargo test --features simulation --test simulation -- --seed {} --trace",
+            plot.seed, plot.seed
+        )
+    };
+    let told = run(plot).map_err(|why| format!("{why}\n{}", again()))?;
+    for (law, held) in LAWS.iter().zip(held) {
+        *held +=
+            (law.check)(&told.story).map_err(|why| format!("BROKEN: {}: {why}\n{}", law.name, again()))?;
+    }
+    tally.add(&told.tally);
+    Ok(told)
+}
+
+fn tell(asked: &Asked) -> Result<(), String> {
+    let began = Instant::now();
+    let (mut held, mut tally) = (vec![0; LAWS.len()], Tally::default());
+    let seeds = asked.first..asked.first + asked.seeds;
+    let plot = |seed| Plot { seed, crash: None, is_quiet: false, is_told: asked.is_told };
+    let mut first = None;
+    for seed in seeds {
+        let told = prove(plot(seed), &mut held, &mut tally)?;
+        first.get_or_insert(told);
+    }
+    let crashes = crash_everywhere(asked.commits, &mut held, &mut tally)?;
+    let mut planted = None;
+    if let Some(first) = first.filter(|_| asked.commits > 0) {
+        let again = run(plot(asked.first))?;
+        if again.sum != first.sum {
+            return Err(format!("seed {} did not tell the same story twice", asked.first));
+        }
+        planted = Some(faults::all_are_found()?);
+    }
+    print(asked, &tally, &held, crashes, planted);
+    println!("\nin {:.1} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// A story in which nothing goes wrong, told once for each commit in which the Worker could die, on either side of it.
+fn crash_everywhere(most: u64, held: &mut [u64], tally: &mut Tally) -> Result<u64, String> {
+    if most == 0 {
+        return Ok(0);
+    }
+    let plot = |crash| Plot { seed: 0, crash, is_quiet: true, is_told: false };
+    let commits = prove(plot(None), held, tally)?.tally.commits;
+    let step = (commits / most).max(1) as usize;
+    let mut crashes = 0;
+    for n in (1..=commits).step_by(step) {
+        for place in [Crash::Before, Crash::After] {
+            prove(plot(Some((n, place))), held, tally)?;
+            crashes += 1;
+        }
+    }
+    Ok(crashes)
+}
+
+fn print(asked: &Asked, tally: &Tally, held: &[u64], crashes: u64, planted: Option<u64>) {
+    println!("\n{} stories of their own, {crashes} deaths in the commits of a quiet one\n", asked.seeds);
+    for (name, count) in tally.rows() {
+        println!("  {count:>12}  {name}");
+    }
+    println!("\nproved");
+    for (law, held) in LAWS.iter().zip(held) {
+        println!("  {held:>12}  {:<9} {}", law.name, law.says);
+    }
+    if let Some(planted) = planted {
+        println!("\n  {planted:>12}  planted faults, each found by the law that it breaks");
+        println!("  {:>12}  story told twice, the same to the letter", 1);
+    }
+}

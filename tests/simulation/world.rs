@@ -1,0 +1,451 @@
+//! The world around a Worker: two organisations, their hosts and agents, senders and receivers of events, operators,
+//! and whatever goes wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use transit::clock::{Mono, Wall};
+use transit::limits::{BODY_BYTES, ROSTER_REFRESH};
+use transit::proto::Input;
+use transit::proto::wire::{SendFrame, close};
+use transit::secret::Secret;
+use transit::store::ledger::stepped::Crash;
+use transit::store::seal::MasterKey;
+use transit::worker::simulation::{Asked, Conn, FakeClock, Process};
+
+use super::agenda::{Agenda, Due, End, HostOp};
+use super::host::{Heard, Host, UNWELCOME};
+use super::story::{Accepted, Story};
+use super::tally::Tally;
+use super::trace::Trace;
+use super::wires::Wires;
+
+/// Every story begins on this day.
+const BEGIN: Wall = Wall(1_767_225_600_000);
+/// Time in which things go wrong and agents speak.
+const TROUBLE: Duration = Duration::from_secs(300);
+/// Time after that in which everything must have come to rest.
+const PATIENCE: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// How a story is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plot {
+    pub(crate) seed: u64,
+    /// Nothing goes wrong but this: the Worker dies in its `n`th commit.
+    pub(crate) crash: Option<(u64, Crash)>,
+    /// Nothing else goes wrong.
+    pub(crate) is_quiet: bool,
+    /// Whether every step is printed.
+    pub(crate) is_told: bool,
+}
+
+/// An organisation, with what its operator knows.
+pub(crate) struct Org {
+    pub(crate) id: String,
+    /// The secrets of its sources, by name; the newest last.
+    pub(crate) secrets: BTreeMap<&'static str, Vec<Secret>>,
+    pub(crate) paused: BTreeSet<&'static str>,
+    /// Numbers its messages.
+    pub(crate) messages: u64,
+}
+
+/// A request that somebody waits for.
+pub(crate) enum Waiting {
+    /// A host wants its token.
+    Enrolment { host: usize },
+    /// An event. The source was paused when it was posted.
+    Event { event: usize, was_paused: bool },
+}
+
+pub(crate) struct World {
+    pub(crate) agenda: Agenda,
+    pub(crate) wires: Wires,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) orgs: Vec<Org>,
+    pub(crate) story: Story,
+    pub(crate) tally: Tally,
+    pub(crate) trace: Trace,
+    pub(crate) plot: Plot,
+    pub(crate) calm: bool,
+    /// It is night: everybody sleeps but the Worker.
+    pub(crate) night: bool,
+    // The Worker, and what is planned for it.
+    pub(crate) process: Option<Process>,
+    pub(crate) life: u32,
+    pub(crate) clock: FakeClock,
+    pub(crate) key: MasterKey,
+    pub(crate) database: PathBuf,
+    pub(crate) turns: BTreeSet<Conn>,
+    pub(crate) buffers: BTreeMap<Conn, Vec<String>>,
+    pub(crate) commit_at: Option<Mono>,
+    pub(crate) wake_at: Option<Mono>,
+    pub(crate) sweeps: u32,
+    pub(crate) waiting: BTreeMap<Asked, Waiting>,
+    done: bool,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) fn new(plot: Plot) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let day = BEGIN.0;
+        // The same names in both organisations: only the organisation tells them apart.
+        let hosts = vec![
+            Host::new(0, 0, "titan", &["ada", "bob"], day),
+            Host::new(1, 0, "rhea", &["cyd", "dan"], day),
+            Host::new(2, 0, "dione", &["eve"], day),
+            Host::new(3, 1, "titan", &["ada", "bob"], day),
+            Host::new(4, 1, "rhea", &["cyd"], day),
+        ];
+        let mut world = Self {
+            agenda: Agenda::new(plot.seed),
+            wires: Wires::default(),
+            hosts,
+            orgs: Vec::new(),
+            story: Story::default(),
+            tally: Tally::default(),
+            trace: Trace::new(plot.is_told),
+            plot,
+            calm: false,
+            night: false,
+            process: None,
+            life: 0,
+            clock: FakeClock::new(BEGIN),
+            key: MasterKey::from_base64("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap(),
+            database: dir.path().join("worker.db"),
+            turns: BTreeSet::new(),
+            buffers: BTreeMap::new(),
+            commit_at: None,
+            wake_at: None,
+            sweeps: 0,
+            waiting: BTreeMap::new(),
+            done: false,
+            _dir: dir,
+        };
+        world.found();
+        world.start_worker();
+        for host in 0..world.hosts.len() {
+            world.hosts[host].start(&mut world.agenda);
+        }
+        world.agenda.soon(4_000, Due::Speak);
+        world.agenda.soon(4_000, Due::Happens);
+        world.agenda.after(TROUBLE, Due::Calm);
+        if !plot.is_quiet {
+            world.agenda.soon(10_000, Due::Mishap);
+            world.agenda.soon(30_000, Due::Operate);
+        }
+        world
+    }
+
+    /// Tells the story to its end.
+    pub(crate) fn run(&mut self) {
+        while !self.done {
+            let due = self.agenda.next().expect("the Worker always has something to come");
+            self.clock.pass(self.agenda.now);
+            self.trace.line(self.agenda.now, || format!("{due:?}"));
+            self.happen(due);
+            self.drain_hosts();
+            self.settle_worker();
+        }
+        self.tally.time += self.agenda.now.0;
+        self.tally.wires += self.wires.opened() as u64;
+        self.close_the_books();
+    }
+
+    fn happen(&mut self, due: Due) {
+        let now = self.agenda.now;
+        match due {
+            Due::Arrive { wire, at, text } => {
+                if self.wires.is_cut(wire, at, now) {
+                    return;
+                }
+                match at {
+                    End::Worker => self.heard(wire, text),
+                    End::Host => {
+                        let host = self.wires.get(wire).host;
+                        self.hosts[host].input(now, wire, Input::Text(&text));
+                    }
+                }
+            }
+            Due::Eof { wire, at: End::Worker } => self.lost(wire),
+            Due::Eof { wire, at: End::Host } => {
+                let host = self.wires.get(wire).host;
+                self.hosts[host].eof(wire);
+            }
+            Due::Turn { life, conn } if life == self.life => self.turn(conn),
+            Due::Commit { life } if life == self.life => self.commit(),
+            Due::Wake { life } if life == self.life && self.wake_at == Some(now) => self.wake_at = None,
+            Due::Sweep { life } if life == self.life => self.sweep(),
+            Due::Post { life } if life == self.life => self.post_replies(),
+            Due::HostWake { wire } => {
+                let host = self.wires.get(wire).host;
+                self.hosts[host].input(now, wire, Input::Tick);
+            }
+            Due::Connect { host, life } if self.hosts[host].life == life => self.connect(host),
+            Due::Pump { host, life } if self.hosts[host].life == life => {
+                self.hosts[host].pump(&mut self.agenda);
+            }
+            Due::HostCommit { host, life, op } if self.hosts[host].life == life => {
+                self.host_commit(host, op);
+            }
+            Due::Show { host, life, id, agent } => self.show(host, life, id, agent),
+            Due::Act { host, agent, id } => self.act(host, &agent, &id),
+            Due::Roster { host, life } if self.hosts[host].life == life => {
+                self.hosts[host].roster();
+                self.agenda.after(ROSTER_REFRESH, Due::Roster { host, life });
+            }
+            Due::Turn { .. }
+            | Due::Commit { .. }
+            | Due::Wake { .. }
+            | Due::Sweep { .. }
+            | Due::Post { .. }
+            | Due::Connect { .. }
+            | Due::Pump { .. }
+            | Due::HostCommit { .. }
+            | Due::Roster { .. } => {} // it died with its process
+            Due::Speak => self.speak(),
+            Due::Happens => self.something_happens(),
+            Due::Deliver { event } => self.deliver_event(event),
+            Due::Operate => self.operate(),
+            Due::Mishap => self.mishap(),
+            Due::Restart => self.start_worker(),
+            Due::HostRestart { host } => {
+                if !self.hosts[host].up && !self.night {
+                    self.hosts[host].start(&mut self.agenda);
+                }
+            }
+            Due::Morning => self.morning(),
+            Due::Calm => self.calm(),
+            Due::Look => self.look(),
+        }
+    }
+
+    fn host_commit(&mut self, host: usize, op: HostOp) {
+        if let HostOp::Answered { id, answer } = &op {
+            let org = self.hosts[host].org;
+            let name = self.hosts[host].name;
+            let told = self.story.accepted.iter_mut().rev();
+            let mut mine = told.filter(|one| one.org == org && one.host == name && one.id == *id);
+            if let Some(accepted) = mine.next() {
+                accepted.answers.push(*answer);
+            }
+        }
+        self.hosts[host].apply(self.agenda.now, op);
+    }
+
+    fn show(&mut self, host: usize, life: u32, id: String, agent: String) {
+        let Some(shown) = self.hosts[host].show(&mut self.agenda, life, &id, &agent) else { return };
+        self.tally.shown += 1;
+        self.tally.redelivered += u64::from(shown.redelivery.is_some_and(|n| n > 0));
+        if shown.redelivery.is_some() {
+            self.agenda.soon(20_000, Due::Act { host, agent, id });
+        }
+        self.story.shown.push(shown);
+    }
+
+    /// What the machines of the hosts have to say.
+    fn drain_hosts(&mut self) {
+        for host in 0..self.hosts.len() {
+            while let Some(heard) = self.hosts[host].next(&mut self.agenda, &mut self.wires) {
+                match heard {
+                    Heard::Committing(op) => self.hosts[host].commit(&mut self.agenda, op),
+                    Heard::Called(call, result) => self.called(host, call, result),
+                    Heard::Closed { code, wire } => {
+                        self.trace.line(self.agenda.now, || format!("host {host} closes {wire}: {code}"));
+                        let is_fine = code == close::SILENT;
+                        if !is_fine {
+                            self.story.restless.push(format!("the daemon of host {host} closed with {code}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, host: usize) {
+        if self.hosts[host].is_linked() || !self.hosts[host].up {
+            return;
+        }
+        let token = self.hosts[host].token.clone();
+        let conn = match (&mut self.process, &token) {
+            (Some(process), Some(token)) => process.connect(token).unwrap(),
+            _ => None,
+        };
+        match conn {
+            Some(conn) => {
+                let wire = self.wires.open(&mut self.agenda, host, conn, self.life);
+                self.buffers.insert(conn, Vec::new());
+                self.hosts[host].connected(self.agenda.now, wire);
+            }
+            None => {
+                if self.process.is_some() {
+                    self.enrol(host);
+                }
+                let wait = self.hosts[host].wait(Duration::ZERO, &mut self.agenda);
+                let life = self.hosts[host].life;
+                self.agenda.after(wait, Due::Connect { host, life });
+            }
+        }
+    }
+
+    /// A few messages of one agent to one recipient.
+    fn speak(&mut self) {
+        let rng = &mut self.agenda.rng;
+        let host = rng.below(self.hosts.len());
+        let Host { org, name, agents, .. } = &self.hosts[host];
+        let (org, name) = (*org, *name);
+        let from = format!("{}@{name}", rng.one(agents));
+        let everywhere = ["ada@titan", "bob@titan", "cyd@rhea", "dan@rhea", "eve@dione", "cyd@rhea"];
+        let odd = ["nobody@titan", "transit@rhea", "not an address", "#nowhere"];
+        let to = if rng.chance(8) { *rng.one(&odd) } else { *rng.one(&everywhere) };
+        let burst = if rng.chance(3) { 25 } else { 4 };
+        let count = rng.below(burst);
+        let stolen = rng.chance(2).then(|| self.others_id(org, name)).flatten();
+        for n in 0..count {
+            self.orgs[org].messages += 1;
+            let number = self.orgs[org].messages;
+            let id = stolen.clone().filter(|_| n == 0).unwrap_or_else(|| format!("tx_{number:012x}"));
+            let is_odd = self.agenda.rng.below(100);
+            let body = match is_odd {
+                0..4 => UNWELCOME.to_owned(),
+                4 => "x".repeat(BODY_BYTES + 1),
+                _ => format!("org {org} says {number}"),
+            };
+            let (from, to) = (from.clone(), to.to_owned());
+            let ts = "2026-01-01T00:00:00Z".to_owned();
+            let message = SendFrame { id, from, to, body, reply_to: None, ts };
+            self.accept(host, message);
+        }
+        if !self.calm {
+            self.agenda.soon(6_000, Due::Speak);
+        }
+    }
+
+    fn accept(&mut self, host: usize, message: SendFrame) {
+        if !self.hosts[host].up {
+            return;
+        }
+        self.tally.messages += 1;
+        let SendFrame { id, from, to, body, .. } = message.clone();
+        let (org, name) = (self.hosts[host].org, self.hosts[host].name.to_owned());
+        self.story.accepted.push(Accepted { org, host: name, id, from, to, body, answers: Vec::new() });
+        self.hosts[host].accept(self.agenda.now, message);
+    }
+
+    /// The id of a message that the Worker has taken from another host of the organisation.
+    fn others_id(&mut self, org: usize, name: &str) -> Option<String> {
+        let others = self.story.accepted.iter().filter(|one| one.org == org && one.host != name);
+        let taken: Vec<&String> =
+            others.filter(|one| one.answers.first() == Some(&Ok(()))).map(|one| &one.id).collect();
+        (!taken.is_empty()).then(|| (*self.agenda.rng.one(&taken)).clone())
+    }
+
+    fn mishap(&mut self) {
+        if self.calm || self.night {
+            return;
+        }
+        let victim = self.agenda.rng.below(self.hosts.len());
+        match self.agenda.rng.below(100) {
+            0..30 => {
+                if let Some(wire) = self.hosts[victim].wire() {
+                    self.tally.cuts += 1;
+                    self.wires.cut(&mut self.agenda, wire);
+                }
+            }
+            30..40 if self.hosts[victim].up => self.crash_host(victim, 20_000),
+            40..68 => {
+                let (n, place) = (1 + self.agenda.rng.below(20), self.agenda.rng.chance(50));
+                let place = if place { Crash::Before } else { Crash::After };
+                if let Some(process) = &self.process {
+                    process.db().crash_at(n as u64, place);
+                }
+            }
+            68..74 => self.worker_dies("killed"),
+            74..86 => {
+                let jump = (self.agenda.rng.below(172_800_000) as i64 - 86_400_000)
+                    / [1, 1_000][self.agenda.rng.below(2)];
+                self.tally.jumps += 1;
+                if self.agenda.rng.chance(50) {
+                    self.clock.step_wall(jump);
+                } else {
+                    self.hosts[victim].wall += jump;
+                }
+            }
+            86..96 => {
+                let host = &mut self.hosts[victim];
+                let agent = host.agents[self.agenda.rng.below(host.agents.len())];
+                if !host.away.remove(agent) {
+                    host.away.insert(agent);
+                }
+                host.roster();
+            }
+            96..98 => return self.nightfall(),
+            _ => self.lose_the_peer(victim),
+        }
+        self.agenda.soon(8_000, Due::Mishap);
+    }
+
+    /// A wire of which neither end hears that it is gone.
+    fn lose_the_peer(&mut self, host: usize) {
+        if let Some(wire) = self.hosts[host].wire() {
+            self.tally.cuts += 1;
+            self.wires.silence(self.agenda.now, wire);
+        }
+    }
+
+    pub(crate) fn crash_host(&mut self, host: usize, longest_ms: usize) {
+        self.tally.host_crashes += 1;
+        self.hosts[host].crash(&mut self.agenda, &mut self.wires);
+        self.agenda.soon(longest_ms, Due::HostRestart { host });
+    }
+
+    /// All hosts are switched off for a day or two.
+    fn nightfall(&mut self) {
+        self.night = true;
+        self.tally.nights += 1;
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].up {
+                self.hosts[host].crash(&mut self.agenda, &mut self.wires);
+            }
+        }
+        let hours = 10 + self.agenda.rng.below(50);
+        self.agenda.after(Duration::from_secs(hours as u64 * 3600), Due::Morning);
+    }
+
+    fn morning(&mut self) {
+        self.night = false;
+        for host in 0..self.hosts.len() {
+            self.agenda.soon(5_000, Due::HostRestart { host });
+        }
+        self.agenda.soon(10_000, Due::Mishap);
+        self.agenda.after(TROUBLE / 2, Due::Calm);
+    }
+
+    /// From here on everybody does what they should.
+    fn calm(&mut self) {
+        if self.night || self.calm {
+            return; // there is another day
+        }
+        self.calm = true;
+        self.resume_everything();
+        for host in &mut self.hosts {
+            host.away.clear();
+            host.roster();
+        }
+        self.agenda.after(Duration::from_secs(30), Due::Look);
+        self.tally.calm_at = self.agenda.now.0;
+    }
+
+    fn look(&mut self) {
+        let unrest = self.unrest();
+        let waited = self.agenda.now.0.saturating_sub(self.tally.calm_at);
+        self.done = unrest.is_none() || waited > PATIENCE;
+        if self.done {
+            self.story.restless.extend(unrest);
+        } else {
+            let pause = if waited > Duration::from_secs(1800) { 600 } else { 20 };
+            self.agenda.after(Duration::from_secs(pause), Due::Look);
+        }
+    }
+}
