@@ -18,6 +18,7 @@ mod ingest;
 mod link;
 mod links;
 mod metrics;
+mod panes;
 mod places;
 mod probes;
 mod receiver;

@@ -1,5 +1,6 @@
 //! A running Worker, driven from outside: raw requests, raw frames, a sink for its callbacks.
 
+mod desk;
 mod ingest;
 mod limits;
 mod links;
