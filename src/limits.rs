@@ -121,6 +121,11 @@ pub const DELIVERY_TTL: Duration = Duration::from_secs(24 * 3600);
 pub const QUEUE_BATCH: usize = 128;
 /// Undelivered entries of one agent; beyond, a send is refused with `rate_limited`.
 pub const QUEUE_MAX: u64 = 1_000;
+/// Messages between agents, along one reply chain, one ordered pair or in one room, that pass within [`LOOP_WINDOW`]
+/// without a person or an event between them.
+pub const LOOP_LIMIT: u32 = 30;
+/// The time in which they are counted, and for which nothing may be counted until more pass.
+pub const LOOP_WINDOW: Duration = Duration::from_secs(600);
 /// Members of a room.
 pub const ROOM_MEMBERS: usize = 64;
 /// Rooms of an organisation: any agent may make one.

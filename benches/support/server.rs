@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use transit::clock::{Clock, SystemClock};
+use transit::limits::LOOP_WINDOW;
 use transit::net::service::Shutdown;
 use transit::store::ledger::sources::NewSource;
 use transit::store::ledger::{Db, credentials, directory, sources};
@@ -45,6 +46,7 @@ pub fn run((dir, group): &(PathBuf, usize)) {
     let limits = Limits {
         frames: (ENDLESS, ENDLESS),
         sends: (ENDLESS, ENDLESS),
+        loops: (0, LOOP_WINDOW),
         commit_group: *group,
         ..Limits::default()
     };

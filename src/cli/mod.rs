@@ -3,6 +3,7 @@
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
 pub mod agent;
+mod ask;
 mod control;
 mod duration;
 pub mod envelope;

@@ -195,7 +195,10 @@ fn of_io(err: &io::Error) -> Exit {
 /// What the Worker's ledger does not allow.
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
-        Refusal::NotFound { what: "delivery", .. } | Refusal::Settled { .. } => (Exit::No, None),
+        Refusal::NotFound { what: "delivery" | "message", .. }
+        | Refusal::Settled { .. }
+        | Refusal::NotDead { .. }
+        | Refusal::NotQueued { .. } => (Exit::No, None),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
         Refusal::QueueFull { .. } => {
             (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))

@@ -6,10 +6,12 @@ mod backup;
 mod delivery;
 mod doctor;
 mod host;
+mod message;
 mod org;
 mod room;
 mod serve;
 mod source;
+mod user;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -21,7 +23,7 @@ use super::output::{Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::secret::without_passwords;
-use crate::store::config::Paths;
+use crate::store::config::{NoHome, Paths};
 use crate::store::ledger::directory::{self, OrgRow};
 use crate::store::ledger::{Db, SCHEMA, Tx};
 use crate::store::seal::MasterKey;
@@ -93,6 +95,9 @@ enum Verb {
     /// Each finding is a line, with the way out. The exit status is 1 when something is wrong, and 74 when the database
     /// is damaged.
     Doctor(doctor::Args),
+    /// Users of the control plane.
+    #[command(subcommand)]
+    User(user::Verb),
     /// Organisations: nothing of one is visible to another.
     #[command(subcommand)]
     Org(org::Verb),
@@ -108,6 +113,9 @@ enum Verb {
     /// Deliveries of events to agents.
     #[command(subcommand)]
     Delivery(delivery::Verb),
+    /// Messages of agents to each other.
+    #[command(subcommand)]
+    Message(message::Verb),
 }
 
 /// Does what was asked.
@@ -126,6 +134,8 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Source(verb) => source::run(verb, &Session::open(place)?),
         Verb::Room(verb) => room::run(verb, &Session::open(place)?),
         Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
+        Verb::Message(verb) => message::run(verb, &Session::open(place)?),
+        Verb::User(verb) => user::run(verb, &Session::open(place)?),
     }
 }
 
@@ -143,11 +153,14 @@ impl Place {
         if let Some(named) = self.database.as_deref().filter(|named| !named.is_empty()) {
             return database_path(named);
         }
-        let paths = Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
-            .map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
+        let paths = paths().map_err(|err| Failure::new(Exit::Config, "find the data directory", err))?;
         files::private_dir(&paths.data).map_err(|err| Failure::store("use the data directory", &err))?;
         Ok(paths.worker_db())
     }
+}
+
+fn paths() -> Result<Paths, NoHome> {
+    Paths::from_env(|name| std::env::var_os(name).map(PathBuf::from))
 }
 
 /// The path in `sqlite:PATH`, or a bare path.
@@ -324,6 +337,7 @@ const PAGE: Page = Page {
             "The key under which secrets are stored: base64 of 32 bytes. Without it a key file is made beside the \
              database; keep a copy of either, for nothing else opens the secrets.",
         ),
+        ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
         ("TRANSIT_DATA_DIR", "The directory of the default database; ~/.local/share/transit by default."),
         (
             super::logging::VARIABLE,
@@ -336,6 +350,11 @@ const PAGE: Page = Page {
         ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that serve is ready, lives, and stops."),
     ],
     files: &[
+        (
+            "~/.config/transit/config.json",
+            "When serve takes agents for a loop, unless options say so: \
+             {\"loop_guard\": {\"limit\": 30, \"window\": \"10m\"}}.",
+        ),
         (
             "worker.db",
             "The default database, in the data directory. Its log is worker.db-wal while it is open.",
@@ -366,6 +385,10 @@ const PAGE: Page = Page {
         (
             "Make a room that only those are in whom you add, and say something there:",
             "transit-worker room create ops --policy invite\ntransit-worker room add ops jess@titan\ntransit-worker room post ops -m 'the freeze begins at noon'",
+        ),
+        (
+            "See the latest messages, and end one that waits:",
+            "transit-worker message list --limit 20\ntransit-worker message cancel tx_0123456789ab",
         ),
         ("See which deliveries wait for their agents:", "transit-worker delivery list --state pending"),
     ],

@@ -75,6 +75,20 @@ pub struct Config {
     /// Sources that `transit-send` knows by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<Source, SourceConfig>,
+    /// When a Worker takes agents that answer each other for a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loop_guard: Option<LoopGuard>,
+}
+
+/// When a Worker takes agents that answer each other for a loop. What is left out has its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopGuard {
+    /// Messages that pass without a person or an event between them; 0 turns the guard off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Within what time, as options take it: `10m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
 }
 
 /// One source that `transit-send` knows by name.

@@ -6,6 +6,7 @@
 pub mod config;
 pub mod files;
 pub mod ledger;
+pub mod password;
 pub mod process;
 pub mod records;
 pub mod seal;

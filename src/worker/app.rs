@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use super::Limits;
 use super::callback::Callbacks;
 use super::clocks::Clocks;
+use super::guard::Loops;
 use super::links::Links;
 use super::metrics::Metrics;
 use super::places::Places;
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     pub(super) source_rates: Buckets<String>,
     /// The buckets of senders, by host id and name.
     pub(super) senders: Buckets<(String, String)>,
+    /// Who answers whom without end.
+    pub(super) loops: Loops,
     /// Free places in the queues of agents.
     pub(super) places: Places,
     /// What a peer may do.
@@ -77,6 +80,7 @@ impl Shared {
             sources: Sources::default(),
             source_rates: Buckets::default(),
             senders: Buckets::default(),
+            loops: Loops::new(limits.loops),
             places: Places::default(),
             stopping,
         }

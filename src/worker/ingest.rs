@@ -145,6 +145,7 @@ async fn store_event(
         Addr::Agent(agent) => Some(queue_of(&source.org_id, agent)),
         Addr::Room(_) => None,
     };
+    let (org_id, address) = (source.org_id.clone(), target.to_string());
     let (tell, told) = tokio::sync::oneshot::channel();
     let (now, hints) = (app.wall(), app.clone());
     app.db.submit(
@@ -153,6 +154,10 @@ async fn store_event(
             if let Ok(Accepted { kind: AcceptedKind::New, members, .. }) = &outcome {
                 let queues = queue.iter().chain(members);
                 queues.for_each(|queue| hints.links.wake(queue, Grown::Deliveries));
+                let members = members.iter().map(|queue| format!("{}@{}", queue.agent, queue.host));
+                for address in members.chain([address]) {
+                    hints.loops.interrupt(&org_id, &address, hints.mono());
+                }
             }
             // The sender may have gone away; the event stands all the same.
             let _ = tell.send(outcome);

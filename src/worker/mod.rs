@@ -13,6 +13,7 @@ mod clocks;
 mod connection;
 mod dispatch;
 mod enroll;
+mod guard;
 mod ingest;
 mod link;
 mod links;
@@ -106,6 +107,8 @@ pub struct Limits {
     pub frames: (u32, u32),
     /// Messages a second of one sender, and at once.
     pub sends: (u32, u32),
+    /// Messages between agents that pass without a person or an event between them, and within what time; 0 is no limit.
+    pub loops: (u32, Duration),
     /// Most changes of the ledger that share one commit. 1 is for comparison: each has its own.
     pub commit_group: usize,
     /// Connections of any kind that may be open at once.
@@ -117,6 +120,7 @@ impl Default for Limits {
         Self {
             frames: (limits::FRAME_RATE, limits::FRAME_BURST),
             sends: (limits::SEND_RATE, limits::SEND_BURST),
+            loops: (limits::LOOP_LIMIT, limits::LOOP_WINDOW),
             commit_group: ledger::COMMIT_GROUP,
             connections: limits::CONNECTIONS,
         }
@@ -178,6 +182,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         let doors = enter(doors, is_inherited)?;
         let probe_doors = probe_doors.map(|(door, _)| enter(vec![door], false)).transpose()?;
         let app: App = Arc::new(Shared::new(db, config.master_key, config.limits, stopping.clone()));
+        app.loops.recall(&app.db, app.wall())?;
         let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
         let sweeper = tokio::spawn(sweep::run(app.clone()));
         let probes = probe_doors.map(|doors| tokio::spawn(serve_probes(doors, app.clone())));

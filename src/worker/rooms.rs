@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
+use super::guard::Counted;
 use super::link::Note;
 use super::links::{Grown, Owner};
 use super::route;
@@ -15,7 +16,14 @@ use crate::store::ledger::messages::{self, Place, Posted, Queue};
 use crate::store::ledger::rooms::{self, By, Policy};
 
 /// Takes a message to a room. One commit takes it and its deliveries; then all members' links hear of it.
-pub(super) fn send(app: &App, owner: &Owner, frame: SendFrame, room: Name, tell: &UnboundedSender<Note>) {
+pub(super) fn send(
+    app: &App,
+    owner: &Owner,
+    frame: SendFrame,
+    room: Name,
+    counted: Option<Counted>,
+    tell: &UnboundedSender<Note>,
+) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
     let (sender, now) = (owner.queue(name), app.wall());
     let (id, bucket) = (frame.id.clone(), route::bucket(owner, &frame));
@@ -26,26 +34,38 @@ pub(super) fn send(app: &App, owner: &Owner, frame: SendFrame, room: Name, tell:
             let has_place = |queue: &Queue| places.places.take(queue);
             messages::post(tx, &sender, &room, &frame, &has_place, now)
         },
-        move |outcome| match outcome {
-            Ok(Posted::Stored(recipients)) => {
-                for Place { queue, free } in recipients {
-                    free.into_iter().for_each(|free| hints.places.counted(&queue, free));
-                    hints.links.wake(&queue, Grown::Messages);
+        move |outcome| {
+            if let (Some(counted), false) = (counted, matches!(outcome, Ok(Posted::Stored(_)))) {
+                hints.loops.give_back(counted);
+            }
+            match outcome {
+                Ok(Posted::Stored(recipients)) => {
+                    for Place { queue, free } in recipients {
+                        free.into_iter().for_each(|free| hints.places.counted(&queue, free));
+                        hints.links.wake(&queue, Grown::Messages);
+                    }
+                    route::note(&tell, id, None);
                 }
-                route::note(&tell, id, None);
+                Ok(Posted::Before(nak)) => {
+                    // What was taken before costs no rate.
+                    hints.senders.give_back(&bucket);
+                    route::note(&tell, id, nak);
+                }
+                Ok(Posted::Refused(code)) => {
+                    tracing::info!(host, id, code = code.as_str(), "a message to a room was refused");
+                    route::note(&tell, id, Some(code));
+                }
+                Err(err) => route::not_now(&tell, id, &err),
             }
-            Ok(Posted::Before(nak)) => {
-                // What was taken before costs no rate.
-                hints.senders.give_back(&bucket);
-                route::note(&tell, id, nak);
-            }
-            Ok(Posted::Refused(code)) => {
-                tracing::info!(host, id, code = code.as_str(), "a message to a room was refused");
-                route::note(&tell, id, Some(code));
-            }
-            Err(err) => route::not_now(&tell, id, &err),
         },
     );
+}
+
+/// The loop guard's limit of a room that has its own. One that cannot be read has the Worker's; the ledger says the
+/// rest when it is to take the message.
+pub(super) fn loop_limit(app: &App, owner: &Owner, room: &Name) -> Option<u32> {
+    let found = app.db.read(|tx| rooms::find(tx, &owner.org_id, room));
+    found.ok().flatten().and_then(|room| room.loop_limit)
 }
 
 /// The rooms of the caller's organisation, and in which of them it is.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
+use super::guard::{Counted, Passing};
 use super::link::Note;
 use super::links::{Grown, Owner};
 use super::rooms;
@@ -26,9 +27,10 @@ pub(super) fn send(
     frame: SendFrame,
     tell: &UnboundedSender<Note>,
 ) {
-    match check(app, owner, senders, &frame) {
-        Ok(Addr::Agent(recipient)) => store(app, owner, legible(app, frame), &recipient, tell),
-        Ok(Addr::Room(room)) => rooms::send(app, owner, legible(app, frame), room, tell),
+    let checked = check(app, owner, senders, &frame);
+    match checked.and_then(|to| Ok((pass(app, owner, &frame, &to)?, to))) {
+        Ok((counted, Addr::Agent(to))) => store(app, owner, legible(app, frame), &to, counted, tell),
+        Ok((counted, Addr::Room(room))) => rooms::send(app, owner, legible(app, frame), room, counted, tell),
         Err(code) => answer_known(app, owner, frame, code, tell),
     }
 }
@@ -66,6 +68,32 @@ fn legible(app: &App, mut frame: SendFrame) -> SendFrame {
     frame
 }
 
+/// The last check before the ledger: whether agents go on and on. A message that the ledger does not take is given back
+/// to whoever counts them.
+fn pass(app: &App, owner: &Owner, frame: &SendFrame, to: &Addr) -> Result<Option<Counted>, NakCode> {
+    let of_room = match to {
+        Addr::Room(room) => rooms::loop_limit(app, owner, room),
+        Addr::Agent(_) => None,
+    };
+    let SendFrame { id, from, to, reply_to, .. } = frame;
+    let message = Passing { org_id: &owner.org_id, from, to, id, reply_to: reply_to.as_deref() };
+    app.loops.pass(message, of_room, app.mono()).map_err(|held| {
+        if held.is_first {
+            let (what, cools_in_s) = (held.what, held.cools_in.as_secs());
+            tracing::warn!(
+                org = owner.org,
+                what,
+                from,
+                to,
+                reply_to,
+                cools_in_s,
+                "agents go round in a loop"
+            );
+        }
+        NakCode::RateLimited
+    })
+}
+
 /// Whose bucket a message takes from.
 pub(super) fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
@@ -94,7 +122,14 @@ fn code_of(err: &AddrError) -> NakCode {
     }
 }
 
-fn store(app: &App, owner: &Owner, frame: SendFrame, to: &AgentAddr, tell: &UnboundedSender<Note>) {
+fn store(
+    app: &App,
+    owner: &Owner,
+    frame: SendFrame,
+    to: &AgentAddr,
+    counted: Option<Counted>,
+    tell: &UnboundedSender<Note>,
+) {
     let now = app.wall();
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
@@ -102,22 +137,27 @@ fn store(app: &App, owner: &Owner, frame: SendFrame, to: &AgentAddr, tell: &Unbo
     let (hints, tell, bucket) = (app.clone(), tell.clone(), bucket(owner, &frame));
     app.db.submit(
         move |tx| messages::take(tx, &queue, &from_host, &frame, has_place, now),
-        move |outcome| match outcome {
-            Ok(Taken::Stored { free }) => {
-                free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
-                hints.links.wake(&recipient, Grown::Messages);
-                note(&tell, id, None);
+        move |outcome| {
+            if let (Some(counted), false) = (counted, matches!(outcome, Ok(Taken::Stored { .. }))) {
+                hints.loops.give_back(counted);
             }
-            Ok(Taken::Before(nak)) => {
-                // What was taken before costs no rate.
-                hints.senders.give_back(&bucket);
-                note(&tell, id, nak);
+            match outcome {
+                Ok(Taken::Stored { free }) => {
+                    free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
+                    hints.links.wake(&recipient, Grown::Messages);
+                    note(&tell, id, None);
+                }
+                Ok(Taken::Before(nak)) => {
+                    // What was taken before costs no rate.
+                    hints.senders.give_back(&bucket);
+                    note(&tell, id, nak);
+                }
+                Ok(Taken::Refused(code)) => {
+                    tracing::info!(host, id, code = code.as_str(), "a message was refused");
+                    note(&tell, id, Some(code));
+                }
+                Err(err) => not_now(&tell, id, &err),
             }
-            Ok(Taken::Refused(code)) => {
-                tracing::info!(host, id, code = code.as_str(), "a message was refused");
-                note(&tell, id, Some(code));
-            }
-            Err(err) => not_now(&tell, id, &err),
         },
     );
 }

@@ -46,6 +46,10 @@ pub(super) async fn run(app: App) {
 /// What one round does; `told` says that the directory has changed.
 pub(super) fn sweep(app: &App, round: u32, told: bool) -> Result<(), StoreError> {
     cut_off_revoked(app)?;
+    app.loops.hear_operators(&app.db, app.mono())?;
+    if told {
+        app.callbacks.poke();
+    }
     if told || round.is_multiple_of(OVERDUE_ROUNDS) {
         wake_overdue(app)?;
     }

@@ -78,6 +78,8 @@ impl Rig {
         command.args([
             "serve",
             "--allow-private-callbacks",
+            "--loop-limit",
+            "0",
             "--listen",
             &self.at.to_string(),
             "--ready-file",

@@ -3,6 +3,7 @@
 mod ingest;
 mod limits;
 mod links;
+mod loops;
 mod messages;
 mod settle;
 
@@ -34,7 +35,15 @@ impl Worker {
     }
 
     fn start_in(home: Home) -> Self {
-        Self::start_as(home, |command| command)
+        Self::start_with(home, &[])
+    }
+
+    /// The same with further options of `serve`.
+    fn start_with(home: Home, options: &[&str]) -> Self {
+        Self::start_as(home, |mut command| {
+            command.args(options);
+            command
+        })
     }
 
     /// Starts it by another command that is made of the usual one.

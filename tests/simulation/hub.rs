@@ -6,7 +6,7 @@ use serde_json::Value;
 use transit::clock::{Clock, Mono};
 use transit::proto::wire::NakCode;
 use transit::store::ledger::deliveries;
-use transit::store::ledger::messages;
+use transit::store::ledger::messages::{self, Queue};
 use transit::store::ledger::stepped::Crash;
 use transit::worker::simulation::{Conn, Process};
 
@@ -191,7 +191,9 @@ impl World {
             Some("deliver") => {
                 let agent = format!("{}@{name}", frame["agent"].as_str().unwrap_or_default());
                 let was_open = if id.starts_with("dlv_") {
-                    let row = db.read(|tx| deliveries::get(tx, &org_id, &id)).unwrap();
+                    let shown = frame["agent"].as_str().unwrap_or_default().to_owned();
+                    let queue = Queue { org_id: org_id.clone(), host: name.to_owned(), agent: shown };
+                    let row = db.read(|tx| deliveries::get(tx, &queue, &id)).unwrap();
                     row.is_some_and(|row| !row.state.is_settled())
                 } else {
                     let fate = db.read(|tx| messages::fate(tx, &org_id, &id)).unwrap();

@@ -184,7 +184,7 @@ impl World {
         let org_id = &self.orgs[org].id;
         let Some(db) = self.process.as_ref().map(Process::db) else { return };
         let row = db.read(|tx| inspect::get(tx, org_id, id)).unwrap();
-        let is_kept = row.is_some_and(|row| row.event_key == self.story.events[event].key);
+        let is_kept = row.first().is_some_and(|row| row.event_key == self.story.events[event].key);
         let what = format!("org {org}: event {event} as {id}");
         self.story.promises.push(super::story::Promise { what, is_kept });
     }
@@ -273,7 +273,8 @@ impl World {
         let org = self.hosts[host].org;
         self.trace.line(self.now(), || format!("{method} of {agent} about {about}: {result:?}"));
         let state = self.process.as_ref().and_then(|process| {
-            process.db().read(|tx| inspect::get(tx, &self.orgs[org].id, &about)).unwrap()
+            let rows = process.db().read(|tx| inspect::get(tx, &self.orgs[org].id, &about)).unwrap();
+            rows.into_iter().next()
         });
         let is_settled = state.is_none_or(|row| matches!(row.state.as_str(), "replied" | "handled"));
         let is_taken =

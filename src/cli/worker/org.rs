@@ -59,7 +59,7 @@ fn record(org: &OrgRow) -> Value {
 }
 
 /// `Acme & Co` becomes `acme-co`.
-fn slug_of(name: &str) -> String {
+pub(super) fn slug_of(name: &str) -> String {
     let mut slug = String::new();
     for c in name.to_lowercase().chars() {
         if c.is_ascii_alphanumeric() {

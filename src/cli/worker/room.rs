@@ -25,7 +25,7 @@ pub(super) enum Verb {
         /// Who may join: every agent, or only whom `room add` adds.
         #[arg(long, value_name = "POLICY", value_parser = ["open", "invite"], default_value = "open")]
         policy: String,
-        /// Messages along one chain or pair before the loop guard refuses; 0 turns it off [default: the server's].
+        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the server's].
         #[arg(long, value_name = "N")]
         loop_limit: Option<u32>,
     },
@@ -36,7 +36,7 @@ pub(super) enum Verb {
         /// Who may join; members stay.
         #[arg(long, value_name = "POLICY", value_parser = ["open", "invite"])]
         policy: Option<String>,
-        /// Messages along one chain or pair before the loop guard refuses; 0 turns it off.
+        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off.
         #[arg(long, value_name = "N")]
         loop_limit: Option<u32>,
         /// The server's limit holds again.

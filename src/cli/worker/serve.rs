@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{NAME, Place, base_url, master_key};
+use super::{NAME, Place, base_url, master_key, paths};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::{Common, duration};
 use crate::limits;
 use crate::net::service::{self, Shutdown};
-use crate::store::files;
 use crate::store::ledger::retention::Keep;
+use crate::store::{config, files};
 use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
@@ -32,6 +32,13 @@ pub(super) struct Args {
     /// Post replies to loopback and private addresses too.
     #[arg(long)]
     allow_private_callbacks: bool,
+    /// Messages that agents may send each other, along one reply chain, one pair or in one room, without a person or an
+    /// event between them; 0 is no limit [default: 30].
+    #[arg(long, value_name = "N")]
+    loop_limit: Option<u32>,
+    /// The time in which these are counted, and for which it must be quiet until more pass [default: 10m].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    loop_window: Option<Duration>,
     /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -65,10 +72,15 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     service::raise_descriptor_limit();
     let inherited = service::inherited_listeners()
         .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
+    let limits = Limits {
+        loops: loops(args.loop_limit, args.loop_window)?,
+        connections: connections(service::descriptor_limit())?,
+        ..Limits::default()
+    };
     let config = Config {
         inherited: inherited.into_iter().map(Arc::new).collect(),
         metrics_listen: args.metrics_listen,
-        limits: within_descriptors(service::descriptor_limit())?,
+        limits,
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
         keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
@@ -97,15 +109,30 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
 }
 
 /// As many connections as there are descriptors for, and others beside them.
-fn within_descriptors(descriptors: u64) -> Result<Limits, Failure> {
-    let limits = Limits::default();
+fn connections(descriptors: u64) -> Result<u64, Failure> {
     let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
     if left == 0 {
         let why =
             format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
         return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
     }
-    Ok(Limits { connections: limits.connections.min(left), ..limits })
+    Ok(limits::CONNECTIONS.min(left))
+}
+
+/// When agents go round in a loop: as the options say, else the configuration.
+fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration), Failure> {
+    let told = match paths().ok().map(|paths| config::Config::load(&paths.config)).transpose() {
+        Ok(config) => config.and_then(|config| config.loop_guard).unwrap_or_default(),
+        Err(err) => return Err(Failure::store("read the configuration", &err)),
+    };
+    let of_config = |text: &String| {
+        duration::parse(text).map_err(|err| {
+            Failure::new(Exit::Config, "read the configuration", format_args!("loop_guard.window: {err}"))
+        })
+    };
+    let of_config = told.window.as_ref().map(of_config).transpose()?;
+    let window = window.or(of_config).unwrap_or(limits::LOOP_WINDOW);
+    Ok((limit.or(told.limit).unwrap_or(limits::LOOP_LIMIT), window))
 }
 
 /// Removes the ready file of a server that was killed, so that nobody takes it for ours.

@@ -231,6 +231,7 @@ pub fn revoke_host(tx: &Tx<'_>, org_id: &str, slug: &Host, now: Wall) -> Result<
     let revoked = tx.one(&sql, values![org_id, slug.as_str(), now], HostRow::read)?;
     let host = revoked.ok_or_else(|| Refusal::not_found("host", slug))?;
     tx.execute("DELETE FROM enroll_code WHERE org_id = ?1 AND host = ?2", values![org_id, slug.as_str()])?;
+    tx.directory_changed();
     Ok(host)
 }
 

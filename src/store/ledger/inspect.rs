@@ -137,6 +137,7 @@ pub fn handle(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed, 
         values![org_id, id],
     )?;
     deliveries::settle(tx, org_id, id, State::Handled, now)?;
+    tx.directory_changed();
     present(tx, org_id, id)
 }
 
@@ -155,6 +156,7 @@ pub fn requeue(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed,
          WHERE org_id = ?1 AND id = ?2 AND state IN ('pending', 'dispatched', 'read')",
         values![org_id, id, now],
     )?;
+    tx.directory_changed();
     present(tx, org_id, id)
 }
 

@@ -12,6 +12,7 @@ const STEPS: &[&str] = &[
     include_str!("../sql/ledger_0001_directory.sql"),
     include_str!("../sql/ledger_0002_messages.sql"),
     include_str!("../sql/ledger_0003_rooms.sql"),
+    include_str!("../sql/ledger_0004_users.sql"),
 ];
 
 /// The schema that this program knows.

@@ -13,6 +13,7 @@ mod connection;
 pub mod credentials;
 pub mod deliveries;
 pub mod depths;
+pub mod desk;
 pub mod directory;
 pub mod events;
 pub mod health;
@@ -20,6 +21,7 @@ pub mod inspect;
 mod look;
 pub mod messages;
 mod migrations;
+pub mod passed;
 mod refusal;
 pub mod replies;
 pub mod retention;
@@ -30,6 +32,7 @@ pub mod sources;
 pub mod space;
 #[cfg(feature = "simulation")]
 pub mod stepped;
+pub mod users;
 mod value;
 mod work;
 mod writer;
@@ -249,8 +252,8 @@ impl Db {
         self.0.queue.push(Task::boxed(change, done), false);
     }
 
-    /// The number of the state that organisations, hosts and sources are in. It is another one before anybody is told
-    /// that they were changed, by this process or another. `None` when it cannot be told.
+    /// The number of the state that organisations, hosts and sources are in, and what operators have done to queues. It
+    /// is another one before anybody is told that they were changed, by this process or another. `None` when it cannot be told.
     pub fn directory_state(&self) -> Option<u64> {
         self.0.turnstile.directory_state()
     }
@@ -298,8 +301,8 @@ impl Tx<'_> {
         run().map_err(|err| StoreError::sql(self.path, err))
     }
 
-    /// What a Worker remembers of the directory is not true any more once this is committed. Whoever changes what may
-    /// be remembered says so.
+    /// What a Worker remembers of the directory, or believes to be waiting, is not true any more once this is
+    /// committed. Whoever changes what may be remembered, or changes a queue beside the Worker, says so.
     pub(super) fn directory_changed(&self) {
         self.directory.set(true);
     }

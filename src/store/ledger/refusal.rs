@@ -81,6 +81,28 @@ pub enum Refusal {
         /// The delivery.
         id: String,
     },
+    /// Nothing of the message is dead.
+    #[error("message {id} is {state}: only what is dead can be queued again")]
+    NotDead {
+        /// The message.
+        id: String,
+        /// Where it stands.
+        state: String,
+    },
+    /// Nothing of the message waits.
+    #[error("message {id} is {state}: only what is queued can be cancelled")]
+    NotQueued {
+        /// The message.
+        id: String,
+        /// Where it stands.
+        state: String,
+    },
+    /// Somebody has an account with this address.
+    #[error("a user {email} exists already")]
+    UserExists {
+        /// The address.
+        email: String,
+    },
     /// There is no such thing in this organisation.
     #[error("no {what} {name}")]
     NotFound {
@@ -108,6 +130,9 @@ impl Refusal {
             Self::QueueFull { .. } => "rate_limited",
             Self::ReplyUrl(_) => "bad_reply_url",
             Self::Settled { .. } => "already_handled",
+            Self::NotDead { .. } => "not_dead",
+            Self::NotQueued { .. } => "not_queued",
+            Self::UserExists { .. } => "user_exists",
             Self::NotFound { .. } => "not_found",
         }
     }
