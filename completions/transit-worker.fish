@@ -41,7 +41,8 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "host"
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "source" -d 'Sources: who may post events, where these go, and where replies may go'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "room" -d 'Rooms: agents that read what any of them says there'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "delivery" -d 'Deliveries of events to agents'
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l metrics-listen -d 'Serve /metrics and /readyz here, and not beside everything else' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l public-url -d 'The address under which hosts and senders reach it, when that is another one' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid"} here once it serves; the file goes away when it stops' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
