@@ -203,6 +203,12 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
         | Refusal::Settled { .. }
         | Refusal::NotDead { .. }
         | Refusal::NotQueued { .. } => (Exit::No, None),
+        Refusal::NotFound { what: "agent", .. } => (
+            Exit::NoRecipient,
+            Some(
+                "an agent is known once the transitd of an enrolled host has told of it: transit-worker host list",
+            ),
+        ),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
         Refusal::QueueFull { .. } => {
             (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))

@@ -343,6 +343,11 @@ const PAGE: Page = Page {
             super::logging::VARIABLE,
             "What serve logs: debug, or for example transit=trace,warn. It wins over -v.",
         ),
+        (
+            "LISTEN_FDS, LISTEN_PID",
+            "Sockets that systemd has opened for serve, which listens there instead. They outlive a restart.",
+        ),
+        ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that serve is ready, lives, and stops."),
     ],
     files: &[
         (

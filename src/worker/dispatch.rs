@@ -46,6 +46,14 @@ struct AgentQueue {
     refusals: u32,
 }
 
+impl AgentQueue {
+    /// What is over without an answer, such as a message that was cancelled, takes nobody's place. Until a moment after
+    /// it would be sent again it may be that the row only says so a little later.
+    fn forget_gone(&mut self, is_due: impl Fn(&String) -> bool, now: Mono) {
+        self.flights.retain(|id, flight| now < flight.again_at + SETTLING || is_due(id));
+    }
+}
+
 /// What was acknowledged a moment ago. The ledger hears of it a little later, and until then would have it sent again.
 #[derive(Default)]
 struct Settled {
@@ -154,6 +162,13 @@ impl Dispatch {
             .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;
         self.look_at_all();
+    }
+
+    /// An agent has another name, and with it what is under way to it.
+    pub(super) fn renamed(&mut self, old: &str, new: &str) {
+        if let Some(queue) = self.queues.remove(old) {
+            self.queues.insert(new.to_owned(), queue);
+        }
     }
 
     /// Something new is in an agent's queue.
@@ -316,6 +331,12 @@ impl Dispatch {
             Ok((messages.transpose()?.unwrap_or_default(), deliveries.transpose()?.unwrap_or_default()))
         })?;
         queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
+        if !queue.behind && (messages_after, deliveries_after) == (Some(0), Some(0)) {
+            let is_due = |id: &String| {
+                due_messages.iter().any(|due| due.id == *id) || due_deliveries.iter().any(|due| due.id == *id)
+            };
+            queue.forget_gone(is_due, mono);
+        }
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
             let before =

@@ -17,6 +17,7 @@ use super::calls::Calls;
 use super::dispatch::Dispatch;
 use super::links::{Grown, Handle, Owner};
 use super::metrics::Unanswered;
+use super::panes::Panes;
 use super::route;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
@@ -103,6 +104,7 @@ pub(super) struct Link {
     dispatch: Dispatch,
     /// The agents that may send: those of the last roster, also of an earlier connection.
     senders: BTreeSet<String>,
+    panes: Panes,
     tell: UnboundedSender<Note>,
     wake_at: Mono,
     /// Messages that were read and not answered.
@@ -128,6 +130,7 @@ impl Link {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
             senders: BTreeSet::new(),
+            panes: Panes::default(),
             wake_at: now,
             unanswered: Unanswered::default(),
             calls: Calls::default(),
@@ -319,8 +322,11 @@ impl Link {
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
-        match self.app.db.read(|tx| roster::names(tx, &owner.org_id, &owner.host)) {
-            Ok(names) => self.senders = names.into_iter().collect(),
+        match self.app.db.read(|tx| roster::panes(tx, &owner.org_id, &owner.host)) {
+            Ok(panes) => {
+                self.senders = panes.iter().map(|(name, _)| name.clone()).collect();
+                self.panes.recall(panes);
+            }
             Err(err) => tracing::error!(host = owner.host, %err, "reading a roster failed"),
         }
         let (owner, now) = (self.owner.clone(), self.app.wall());
@@ -336,7 +342,7 @@ impl Link {
         );
     }
 
-    /// Names that are none are no agents.
+    /// Names that are none are no agents. One that is in the pane of another that is gone is that one, renamed.
     fn roster(&mut self, mut agents: Vec<AgentInfo>) {
         agents.retain(|agent| agent.name.parse::<Name>().is_ok());
         agents.truncate(ROSTER_MAX);
@@ -347,10 +353,15 @@ impl Link {
         let names: BTreeSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
+        let renamed = self.panes.replace(&agents);
+        renamed.iter().for_each(|(old, new)| self.dispatch.renamed(old, new));
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.change(
             "storing a roster",
             move |tx| {
+                for (old, new) in &renamed {
+                    roster::rename(tx, &owner.org_id, &owner.host, (old, new), now)?;
+                }
                 roster::replace(tx, &owner.org_id, &owner.host, &agents, now)?;
                 messages::release(tx, &owner.org_id, &owner.host, &returned, now)?;
                 deliveries::release(tx, &owner.org_id, &owner.host, &returned, now)
@@ -360,6 +371,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
+        let agent = self.panes.name_now(agent);
         let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
@@ -385,6 +397,7 @@ impl Link {
     fn refused(&mut self, id: String, agent: Option<String>, mut code: String, retryable: bool) {
         cut(&mut code, WORD_BYTES);
         self.app.metrics.deliver_nacked(&code);
+        let agent = self.panes.name_now(agent);
         let waiting = self.dispatch.refused(&id, agent.as_deref());
         let (shown, of) =
             (text::clip(&id, WORD_BYTES), agent.as_deref().map(|of| text::clip(of, WORD_BYTES)));

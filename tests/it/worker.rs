@@ -1,10 +1,12 @@
 //! A running Worker, driven from outside: raw requests, raw frames, a sink for its callbacks.
 
+mod desk;
 mod ingest;
 mod limits;
 mod links;
 mod loops;
 mod messages;
+mod rooms;
 mod settle;
 
 use std::net::{SocketAddr, TcpStream};
