@@ -87,6 +87,21 @@ const FAULTS: &[Fault] = &[
         }
         None
     }),
+    ("room", |story| {
+        story.posts.first()?;
+        story.posts.remove(0);
+        Some(())
+    }),
+    ("room", |story| {
+        let post = story.posts.iter().find(|post| post.sender != "ada@titan").filter(|_| story.is_steady)?;
+        let (org, id) = (post.org, post.id.clone());
+        story.messages.retain(|row| row.org != org || row.id != id || row.agent != "ada@titan");
+        Some(())
+    }),
+    ("room", |story| {
+        *story.shown.iter_mut().find_map(|shown| shown.seq.as_mut())? += 1;
+        Some(())
+    }),
     ("settled", |story| {
         story.delivered.last_mut()?.was_open = false;
         Some(())
@@ -114,7 +129,7 @@ const FAULTS: &[Fault] = &[
         Some(())
     }),
     ("owner", |story| {
-        let called = story.called.iter_mut().find(|one| one.whose != Whose::Own)?;
+        let called = story.called.iter_mut().find(|one| one.whose == Whose::Others)?;
         called.result = Ok(json!({ "duplicate": false }));
         Some(())
     }),
