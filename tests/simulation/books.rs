@@ -56,14 +56,15 @@ impl World {
         let messages = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body
+                    "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body,
+                            d.last_error
                      FROM message m JOIN message_delivery d ON d.message_seq = m.seq ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, sender, agent) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
                         let (state, reply_to, body) = (text(row, 4)?, row.get(5)?, text(row, 6)?);
-                        Ok(MessageRow { org, id, sender, agent, state, reply_to, body })
+                        Ok(MessageRow { org, id, sender, agent, state, error: row.get(7)?, reply_to, body })
                     },
                 )
             })

@@ -93,7 +93,7 @@ const FAULTS: &[Fault] = &[
         Some(())
     }),
     ("room", |story| {
-        let post = story.posts.iter().find(|post| post.sender != "ada@titan").filter(|_| story.is_steady)?;
+        let post = story.posts.iter().find(|post| post.sender != "ada@titan")?;
         let (org, id) = (post.org, post.id.clone());
         story.messages.retain(|row| row.org != org || row.id != id || row.agent != "ada@titan");
         Some(())

@@ -107,6 +107,7 @@ pub(crate) struct MessageRow {
     pub(crate) sender: String,
     pub(crate) agent: String,
     pub(crate) state: String,
+    pub(crate) error: Option<String>,
     pub(crate) reply_to: Option<String>,
     pub(crate) body: String,
 }
@@ -148,8 +149,6 @@ pub(crate) struct Story {
     pub(crate) by_operator: BTreeSet<String>,
     pub(crate) messages: Vec<MessageRow>,
     pub(crate) posts: Vec<RoomPost>,
-    /// No host was away for longer than the Worker keeps its agents in mind.
-    pub(crate) is_steady: bool,
     pub(crate) deliveries: Vec<DeliveryRow>,
     /// What had not come to rest.
     pub(crate) restless: Vec<String>,

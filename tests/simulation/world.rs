@@ -108,7 +108,7 @@ impl World {
             wires: Wires::default(),
             hosts,
             orgs: Vec::new(),
-            story: Story { is_steady: true, ..Story::default() },
+            story: Story::default(),
             tally: Tally::default(),
             trace: Trace::new(plot.is_told),
             plot,
@@ -418,7 +418,6 @@ impl World {
     /// All hosts are switched off for a day or two.
     fn nightfall(&mut self) {
         self.night = true;
-        self.story.is_steady = false;
         self.tally.nights += 1;
         for host in 0..self.hosts.len() {
             if self.hosts[host].up {
