@@ -48,14 +48,23 @@ const FAULTS: &[Fault] = &[
         story.messages.retain(|row| row.sender != "transit");
         Some(())
     }),
-    ("event", |story| story.deliveries.pop().map(drop)),
+    ("event", |story| {
+        let at = to_an_agent(story)?;
+        story.deliveries.remove(at);
+        Some(())
+    }),
     ("event", |story| {
         story.deliveries.first_mut()?.state = "read".into();
         Some(())
     }),
     ("event", |story| {
-        let row = story.deliveries.first()?.clone();
+        let row = story.deliveries[to_an_agent(story)?].clone();
         story.deliveries.push(row);
+        Some(())
+    }),
+    ("event", |story| {
+        let event = story.events.iter_mut().find(|event| !event.taken.is_empty())?;
+        event.taken.push((200, "dlv_000000000000".into()));
         Some(())
     }),
     ("once", |story| {
@@ -157,6 +166,11 @@ const FAULTS: &[Fault] = &[
         Some(())
     }),
 ];
+
+/// A delivery that is one agent's alone.
+fn to_an_agent(story: &Story) -> Option<usize> {
+    story.deliveries.iter().position(|row| !row.key.starts_with("siren"))
+}
 
 /// Plants every fault in a story that was right. Answers how many there are.
 pub(crate) fn all_are_found() -> Result<u64, String> {

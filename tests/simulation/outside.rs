@@ -77,6 +77,9 @@ impl World {
 
     /// Puts the first members into the rooms, as soon as they are there.
     pub(crate) fn convene(&mut self) {
+        if self.night {
+            return;
+        }
         let now = self.wall();
         for org in 0..self.orgs.len() {
             let org_id = self.orgs[org].id.clone();
@@ -91,7 +94,7 @@ impl World {
             });
             self.orgs[org].has_met |= joined.is_ok();
         }
-        if !self.orgs.iter().all(|org| org.has_met) {
+        if !self.orgs.iter().all(|org| org.has_met) && !self.calm {
             self.agenda.soon(5_000, Due::Convene);
         }
     }

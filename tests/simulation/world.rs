@@ -23,8 +23,9 @@ use super::wires::Wires;
 
 /// Every story begins on this day.
 const BEGIN: Wall = Wall(1_767_225_600_000);
-/// Time in which things go wrong and agents speak.
+/// Time in which things go wrong and agents speak; less where nothing but one thing goes wrong.
 const TROUBLE: Duration = Duration::from_secs(300);
+const QUIET: Duration = Duration::from_secs(60);
 /// Time after that in which everything must have come to rest.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
@@ -136,7 +137,7 @@ impl World {
         world.agenda.soon(4_000, Due::Speak);
         world.agenda.soon(4_000, Due::Happens);
         world.agenda.after(Duration::from_secs(2), Due::Convene);
-        world.agenda.after(TROUBLE, Due::Calm);
+        world.agenda.after(if plot.is_quiet { QUIET } else { TROUBLE }, Due::Calm);
         if !plot.is_quiet {
             world.agenda.soon(10_000, Due::Mishap);
             world.agenda.soon(30_000, Due::Operate);
@@ -433,7 +434,7 @@ impl World {
         for host in 0..self.hosts.len() {
             self.agenda.soon(5_000, Due::HostRestart { host });
         }
-        for due in [Due::Mishap, Due::Speak, Due::Happens, Due::Operate] {
+        for due in [Due::Convene, Due::Mishap, Due::Speak, Due::Happens, Due::Operate] {
             self.agenda.soon(10_000, due);
         }
         self.agenda.after(TROUBLE / 2, Due::Calm);
