@@ -39,8 +39,10 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "docto
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "org" -d 'Organisations: nothing of one is visible to another'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "host" -d 'Hosts: machines that run transitd for this Worker'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "source" -d 'Sources: who may post events, where these go, and where replies may go'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "room" -d 'Rooms: agents that read what any of them says there'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "delivery" -d 'Deliveries of events to agents'
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l metrics-listen -d 'Serve /metrics and /readyz here, and not beside everything else' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l public-url -d 'The address under which hosts and senders reach it, when that is another one' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid"} here once it serves; the file goes away when it stops' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
@@ -152,7 +154,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "resume" -d 'Take events from a paused source again'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and not __fish_seen_subcommand_from create update list rotate pause resume delete" -f -a "delete" -d 'Delete a source. Replies that wait for it are never posted; deliveries stay'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST. The agent need not exist yet; its events wait for it' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l target -d 'Where its events go: NAME@HOST or \'#ROOM\'. An agent need not exist yet; its events wait for it. A room must' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url -d 'Where replies go when an event does not say. It must begin with one of the prefixes' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. Without one, no reply can be posted' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l rate -d 'Events that it may send a second' -r
@@ -169,7 +171,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l target -d 'Where its events go: NAME@HOST' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l target -d 'Where its events go: NAME@HOST or \'#ROOM\'' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l reply-url -d 'Where replies go when an event does not say' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. It replaces the whole list' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l rate -d 'Events that it may send a second' -r
@@ -230,6 +232,104 @@ never\t'Never'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from delete" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from delete" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "create" -d 'Make a room that nobody is in yet'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "update" -d 'Change a room; what is not named stays as it is'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "list" -d 'List the rooms'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "show" -d 'Show a room and who is in it'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "add" -d 'Put an agent into a room, whatever its policy'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "remove" -d 'Take an agent out of a room. Messages that wait for it still reach it'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "delete" -d 'Delete a room and what it holds together. Messages on their way still arrive; its name is free again'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "post" -d 'Say something in a room, as the operator; answers go to the room'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and not __fish_seen_subcommand_from create update list show add remove delete post history" -f -a "history" -d 'Print the latest messages of a room, oldest first'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l policy -d 'Who may join: every agent, or only whom `room add` adds' -r -f -a "open\t''
+invite\t''"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l loop-limit -d 'Messages along one chain or pair before the loop guard refuses; 0 turns it off [default: the server\'s]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l policy -d 'Who may join; members stay' -r -f -a "open\t''
+invite\t''"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l loop-limit -d 'Messages along one chain or pair before the loop guard refuses; 0 turns it off' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l no-loop-limit -d 'The server\'s limit holds again'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -s m -l message -d 'The body itself' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -l reply-to -d 'The id of the message that it answers' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from post" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -l limit -d 'At most so many' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from history" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
@@ -237,7 +337,7 @@ never\t'Never'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "list" -d 'List deliveries in the order in which their events came'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "list" -d 'List deliveries in the order in which their events came; one to a room once for each member'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "show" -d 'Show one delivery with the attempts to post its reply'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "requeue" -d 'Make a delivery due now: its agent is shown it again, or its reply is posted again'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "handle" -d 'Settle a delivery in its agent\'s place. A reply that was not posted yet never will be'

@@ -75,7 +75,10 @@ pub const JSON_DEPTH: usize = 64;
 pub const INGEST_RATE: u32 = 5;
 /// Events that one source may send at once, unless the operator says otherwise.
 pub const INGEST_BURST: u32 = 20;
-/// Time in which the head of an HTTP request must have come.
+/// Longest head of an HTTP request, in bytes: more than any sender needs, and small enough for many at once.
+pub const HEAD_BYTES: usize = 32 * 1024;
+/// Time in which the head of an HTTP request must have come; a connection that is kept between two requests is idle
+/// for no longer either.
 pub const HEAD_WAIT: Duration = Duration::from_secs(10);
 /// Time in which the body of an HTTP request must have come.
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
@@ -83,6 +86,32 @@ pub const BODY_WAIT: Duration = Duration::from_secs(30);
 pub const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 /// Time for which the old secret of a source stays valid after a rotation, unless the operator says otherwise.
 pub const ROTATION_OVERLAP: Duration = Duration::from_secs(24 * 3600);
+
+/// Connections of any kind that one Worker holds, where the limit on descriptors allows that many. An idle one costs
+/// less than 8 KiB, so that this is less than half a GiB.
+pub const CONNECTIONS: u64 = 50_000;
+/// Descriptors that connections leave to everything else: the ledger and its readers, the posting of replies, and
+/// those who are told that there is no place for them.
+pub const DESCRIPTORS_KEPT: u64 = 256;
+/// Connections over the limit that are told so at the same time; further ones are dropped, because telling costs a
+/// descriptor too.
+pub const REFUSED_AT_ONCE: usize = 64;
+/// Connections at a listener for probes alone: watchers are few.
+pub const PROBES: u64 = 64;
+/// Sockets of one host. It needs one; a network that breaks may leave some behind that are not known to be gone.
+pub const SOCKETS_OF_HOST: u32 = 16;
+/// Those of them that have not said hello. Each has [`HELLO_WAIT`] for it.
+pub const SOCKETS_UNGREETED: u32 = 8;
+/// Time in which a peer must take something of what is written to it.
+pub const WRITE_WAIT: Duration = Duration::from_secs(30);
+/// Bytes of answers to calls that may wait for a socket whose daemon does not read; beyond, it is closed.
+pub const ANSWERS_OWED: usize = 4 * FRAME_BYTES;
+/// Agents of one roster; the rest is left out.
+pub const ROSTER_MAX: usize = 1_000;
+/// Longest text that a roster says of an agent, in bytes; the rest is cut off. It is shown, and kept for each agent.
+pub const ROSTER_TEXT_BYTES: usize = 1_024;
+/// Longest word of a daemon that is kept, in bytes: its version, the code of a refusal.
+pub const WORD_BYTES: usize = 100;
 
 /// Attempts after which a direct or room delivery is dead.
 pub const DELIVERY_ATTEMPTS: u32 = 40;

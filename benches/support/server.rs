@@ -48,6 +48,7 @@ pub fn run((dir, group): &(PathBuf, usize)) {
         sends: (ENDLESS, ENDLESS),
         loops: (0, LOOP_WINDOW),
         commit_group: *group,
+        ..Limits::default()
     };
     let key = MasterKey::from_file_or_new(&dir.join("key")).expect("a master key");
     let config =

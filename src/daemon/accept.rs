@@ -46,13 +46,13 @@ pub(super) fn accept(
                 match begin(host, stream, peer, thread_name, serve) {
                     Ok(served) => all.push(served),
                     Err(err) => {
-                        tracing::warn!("could not serve a connection: {err}");
+                        tracing::warn!(%err, "could not serve a connection");
                         host.stop.wait(Some(EXHAUSTED));
                     }
                 }
             }
             Err(err) => {
-                tracing::warn!(socket = %bound.path().display(), "could not accept a connection: {err}");
+                tracing::warn!(socket = %bound.path().display(), %err, "could not accept a connection");
                 host.stop.wait(Some(EXHAUSTED));
             }
         }

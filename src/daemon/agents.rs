@@ -35,7 +35,7 @@ const STEM_BYTES: usize = 26;
 pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake) {
     let socket = match LineSocket::new(stream) {
         Ok(socket) => socket,
-        Err(err) => return tracing::warn!("could not serve an adapter: {err}"),
+        Err(err) => return tracing::warn!(%err, "could not serve an adapter"),
     };
     let machine = DaemonSide::new(PeerProcess { pid: peer.pid, own: own_pid(peer.pid) }, host.now());
     let process = start_time(peer.pid).map(|start_time| Process { pid: peer.pid, start_time });
@@ -81,7 +81,7 @@ impl Connection<'_> {
                 }
             }
             if let Err(err) = self.socket.wait(&self.wake, self.longest_wait(stop_at)) {
-                tracing::debug!("the adapter's connection broke: {err}");
+                tracing::debug!(%err, "the adapter's connection broke");
                 return;
             }
             self.hear();
@@ -179,7 +179,7 @@ impl Connection<'_> {
                 self.host.uplink.wake();
             }
             Err((code, why)) => {
-                tracing::info!(code, harness = register.harness, "a registration was refused: {why}");
+                tracing::info!(code, harness = register.harness, %why, "a registration was refused");
                 self.machine.refuse(code, &why);
             }
         }

@@ -36,7 +36,7 @@ type Answer = Result<Value, ControlError>;
 pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake) {
     let mut socket = match LineSocket::new(stream) {
         Ok(socket) => socket,
-        Err(err) => return tracing::warn!("could not serve a call: {err}"),
+        Err(err) => return tracing::warn!(%err, "could not serve a call"),
     };
     let until = host.now() + CALL_WAIT;
     let Some(line) = receive(host, &mut socket, &wake, until) else { return };
@@ -213,7 +213,7 @@ fn send(
     if let Some(agent) = near {
         match put(host, &message, agent) {
             // What is kept for the Worker comes back from there.
-            Err(err) if link.url.is_some() => tracing::error!(id, "could not hand a message over: {err}"),
+            Err(err) if link.url.is_some() => tracing::error!(id, %err, "could not hand a message over"),
             put => put.map_err(|err| store_error(&err))?,
         }
     }
@@ -318,7 +318,7 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     match answered.recv_timeout(limits::RPC_WAIT + Duration::from_secs(1)) {
         Ok(Ok(result)) => {
             if let Some(id) = delivery {
-                take_out(host, caller, &id);
+                take_out(host, &id);
             }
             Ok(json!({ "result": result }))
         }
@@ -327,14 +327,13 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     }
 }
 
-/// A delivery that is settled is not shown any more, if it waits.
-fn take_out(host: &Host, caller: &Session, id: &str) {
-    let settled =
-        host.spool().and_then(|mut spool| spool.settled(id, caller.place.name.as_str(), host.wall()));
+/// A delivery that is settled is not shown any more, if it waits; to nobody, if it went to a room.
+fn take_out(host: &Host, id: &str) {
+    let settled = host.spool().and_then(|mut spool| spool.settled(id, host.wall()));
     match settled {
         Ok(()) => host.uplink.wake(),
         // It may be shown once more, with a note that says what to do then.
-        Err(err) => tracing::error!(id, "could not take a settled delivery out: {err}"),
+        Err(err) => tracing::error!(id, %err, "could not take a settled delivery out"),
     }
 }
 

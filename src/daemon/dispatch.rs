@@ -64,7 +64,7 @@ impl Dispatch {
         }
         self.look_at = None;
         if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, machine, now)) {
-            tracing::error!(agent = self.agent, "{err}; trying again");
+            tracing::error!(agent = self.agent, %err, "could not move a delivery; trying again");
             self.look_at = Some(now + SPOOL_FAILED);
         }
     }
@@ -72,7 +72,7 @@ impl Dispatch {
     /// Settles what was answered and hands nothing over any more; answers whether nothing is open.
     pub(super) fn settle_last(&mut self, host: &Host) -> bool {
         if let Err(err) = self.settle(host) {
-            tracing::error!(agent = self.agent, "{err}");
+            tracing::error!(agent = self.agent, %err, "could not settle a delivery");
         }
         self.open.is_empty()
     }
@@ -122,7 +122,7 @@ impl Dispatch {
             Ok(())
         };
         if let Err(err) = settled.and(given_back) {
-            tracing::error!(agent = self.agent, "{err}; the Worker will ask again");
+            tracing::error!(agent = self.agent, %err, "could not settle a delivery; the Worker will ask again");
         }
         host.uplink.wake();
     }

@@ -21,7 +21,7 @@ pub(super) fn run(host: &Arc<Host>) {
     let mut spool = None;
     while !host.stop.wait(Some(LOOK)) {
         if let Err(err) = pass(host, &mut spool, &mut flusher) {
-            tracing::error!("could not flush the spool: {err}");
+            tracing::error!(%err, "could not flush the spool");
         }
     }
 }
@@ -48,7 +48,7 @@ impl Watch for UntilStopped<'_> {
 
     fn ended(&self, entry: &Entry, settled: &Settled) {
         if let Settled::Dead { why, .. } = settled {
-            tracing::warn!(id = entry.id, "an event is dead: {why}");
+            tracing::warn!(id = entry.id, %why, "an event is dead");
         }
     }
 }

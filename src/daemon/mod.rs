@@ -146,7 +146,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
             .forget(host.wall())
             .and_then(|_| spool.outbox().forget_sent(host.wall() - limits::HISTORY_KEEP));
         if let Err(err) = forgotten {
-            tracing::error!("could not forget old history: {err}");
+            tracing::error!(%err, "could not forget old history");
         }
         if stop.wait(Some(HOUSEKEEPING)) {
             break;

@@ -172,7 +172,7 @@ fn attempt(host: &Arc<Host>, stop: &Shutdown, enrolment: &Enrolment) -> Duration
 }
 
 fn note_failure(host: &Host, why: &str) {
-    tracing::warn!("not connected to the Worker: {why}");
+    tracing::warn!(why, "not connected to the Worker");
     host.with_link(|link| link.last_error = Some(why.to_owned()));
 }
 

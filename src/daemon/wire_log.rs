@@ -23,7 +23,7 @@ impl WireLog {
         let line = Record { at, proto: Proto::Wire, way, conn: None }.frame(text);
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(err) = file.append(&line) {
-            tracing::warn!("could not write the wire log: {err}");
+            tracing::warn!(%err, "could not write the wire log");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The manners of a service: stopping in order, signals, and what systemd is told.
 
 use std::io;
+use std::net::TcpListener;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,23 @@ pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// How many descriptors this process may have open.
+pub fn descriptor_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The listening sockets that systemd, or whoever else started us, has opened for this process (LISTEN_FDS). They stay
+/// open when we end, so that nobody is refused until the next server is there.
+///
+/// # Errors
+/// When one of them is no listening TCP socket.
+pub fn inherited_listeners() -> io::Result<Vec<TcpListener>> {
+    let mut passed = listenfd::ListenFd::from_env();
+    let listeners = (0..passed.len()).filter_map(|at| passed.take_tcp_listener(at).transpose());
+    listeners.collect()
 }
 
 /// A wish to stop, handed down to everything that runs. Clones are the same wish.
@@ -118,6 +136,16 @@ pub fn outlive_file_limit() -> io::Result<()> {
 /// Tells systemd that the service is ready. Without systemd it does nothing.
 pub fn notify_ready() {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// How often systemd wants to hear that the service lives, halved, so that none is late; `None` when it does not ask.
+pub fn watchdog() -> Option<Duration> {
+    sd_notify::watchdog_enabled().map(|longest| longest / 2)
+}
+
+/// Tells systemd that the service lives.
+pub fn notify_alive() {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
 }
 
 /// Tells systemd that the service is stopping.

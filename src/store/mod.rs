@@ -11,6 +11,7 @@ pub mod process;
 pub mod records;
 pub mod seal;
 pub mod spool;
+pub mod tally;
 
 use std::io;
 use std::path::{Path, PathBuf};

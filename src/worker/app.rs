@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +20,9 @@ use super::callback::Callbacks;
 use super::clocks::Clocks;
 use super::guard::Loops;
 use super::links::Links;
+use super::metrics::Metrics;
 use super::places::Places;
+use super::probes::{self, Waiting};
 use super::sources::Sources;
 use super::{enroll, ingest, socket};
 use crate::clock::{Bucket, Clock, Mono, Wall};
@@ -56,17 +57,24 @@ pub(super) struct Shared {
     pub(super) places: Places,
     /// What a peer may do.
     pub(super) limits: Limits,
+    /// What a watcher is told.
+    pub(super) metrics: Arc<Metrics>,
+    /// What waits, as a watcher was told last.
+    pub(super) waiting: Waiting,
     /// Turns true when the process stops.
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Shared {
     pub(super) fn new(db: Db, key: MasterKey, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
+        let clock = Clocks::default();
         Self {
             db,
             key,
             limits,
-            clock: Clocks::default(),
+            metrics: Arc::new(Metrics::new(clock.wall())),
+            waiting: Waiting::default(),
+            clock,
             links: Links::default(),
             callbacks: Callbacks::default(),
             sources: Sources::default(),
@@ -151,22 +159,23 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All routes. A wrong method on a known path is 405, an unknown path 404; paths are taken as they are written.
-pub(super) fn router(app: App) -> Router {
-    Router::new()
+/// All routes; those that are the operator's alone are left out when they have a listener of their own.
+pub(super) fn router(app: App, with_probes: bool) -> Router {
+    let routes = Router::new()
         .route("/api/daemon/enroll", post(enroll::enroll))
         .route("/api/daemon/ws", get(socket::upgrade))
         .route("/ingest/{source}", post(ingest::receive))
         .route("/ingest/{source}/health", get(ingest::health))
-        .route("/healthz", get(health))
-        .fallback(|| async { error(StatusCode::NOT_FOUND, "not_found") })
-        .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed") })
-        .with_state(app)
+        .route("/healthz", get(probes::health));
+    let routes = if with_probes { routes.merge(probes::routes()) } else { routes };
+    fall_back(routes).with_state(app)
 }
 
-/// Its clock is told, because a wrong one makes every signed request a 401.
-async fn health(State(app): State<App>) -> Response {
-    Json(json!({ "ok": true, "time": app.wall().to_string() })).into_response()
+/// A wrong method on a known path is 405, an unknown path 404; paths are taken as they are written.
+pub(super) fn fall_back(routes: Router<App>) -> Router<App> {
+    routes
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "not_found") })
+        .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed") })
 }
 
 /// `{"error": text}` with this status.
@@ -181,7 +190,7 @@ pub(super) fn unauthorized() -> Response {
 
 /// What went wrong is the operator's to know.
 pub(super) fn failed(doing: &str, err: &StoreError) -> Response {
-    tracing::error!(%err, "{doing} failed");
+    tracing::error!(doing, %err, "a request failed");
     error(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
 }
 

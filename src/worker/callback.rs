@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::app::{App, lock};
 use super::connection::raised;
+use super::metrics::CALLBACKS;
 use crate::limits::{CALLBACK_WAIT, CONNECT_WAIT};
 use crate::net::fetch::{AddressPolicy, Answer, Client, FetchError, Request};
 use crate::proto::ingest::{Reply, SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, reply_url_allowed};
@@ -165,7 +166,7 @@ impl Post {
         let (source, delivery_id) = (self.source.name.as_str(), &self.reply.delivery_id);
         match &outcome {
             Ok(()) => tracing::info!(source, delivery_id, "a reply was posted"),
-            Err(error) => tracing::warn!(source, delivery_id, error, "a reply could not be posted"),
+            Err(err) => tracing::warn!(source, delivery_id, err, "a reply could not be posted"),
         }
         let outcome = match recorded {
             Ok(()) => outcome,
@@ -182,7 +183,11 @@ impl Post {
         let Self { source, reply } = self;
         let now = app.wall();
         let name = source.name.as_str();
-        let nowhere = || format!("{name} has no permitted reply destination");
+        let count = |outcome: usize| app.metrics.callbacks.one(CALLBACKS[outcome]);
+        let nowhere = || {
+            count(1);
+            format!("{name} has no permitted reply destination")
+        };
         let url = reply.reply_url.as_ref().or(source.reply_url.as_ref()).ok_or_else(nowhere)?;
         let url = reply_url_allowed(url, &source.prefixes).map_err(|_| nowhere())?;
         let secret = source.reply_secret(&app.key, reply.secret_no, now).map_err(|err| err.to_string())?;
@@ -211,9 +216,18 @@ impl Post {
             connect_timeout: CONNECT_WAIT,
         };
         match through(&request) {
-            Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
-            Ok(answer) => Err(format!("callback failed ({})", answer.status)),
-            Err(err) => Err(format!("callback failed: {err}")),
+            Ok(answer) if (200..300).contains(&answer.status) => {
+                count(0);
+                Ok(())
+            }
+            Ok(answer) => {
+                count(2);
+                Err(format!("callback failed ({})", answer.status))
+            }
+            Err(err) => {
+                count(3);
+                Err(format!("callback failed: {err}"))
+            }
         }
     }
 }

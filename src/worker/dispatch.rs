@@ -46,6 +46,14 @@ struct AgentQueue {
     refusals: u32,
 }
 
+impl AgentQueue {
+    /// What is over without an answer, such as a message that was cancelled, takes nobody's place. Until a moment after
+    /// it would be sent again it may be that the row only says so a little later.
+    fn forget_gone(&mut self, is_due: impl Fn(&String) -> bool, now: Mono) {
+        self.flights.retain(|id, flight| now < flight.again_at + SETTLING || is_due(id));
+    }
+}
+
 /// What was acknowledged a moment ago. The ledger hears of it a little later, and until then would have it sent again.
 #[derive(Default)]
 struct Settled {
@@ -102,6 +110,8 @@ struct Flight {
     /// The `redelivery` that it carried. While this connection stands, the frame is not lost but unanswered: it is
     /// sent again as it was, so that one which crosses its answer is known for what it is.
     redelivery: u32,
+    /// When the daemon was asked first on this link.
+    since: Mono,
 }
 
 /// One deliver frame that goes out.
@@ -125,6 +135,8 @@ pub(super) struct Dispatch {
     unrecorded: Vec<Sent>,
     /// When something that was sent or refused is due again.
     retry_at: Option<Mono>,
+    /// There is more to send at once.
+    is_behind: bool,
 }
 
 /// What became of a row that is due.
@@ -140,7 +152,8 @@ enum Step {
 impl Dispatch {
     pub(super) fn new(app: App, owner: Arc<Owner>) -> Self {
         let (present, queues) = Default::default();
-        Self { app, owner, present, queues, sent: 0, unrecorded: Vec::new(), retry_at: None }
+        let unrecorded = Vec::new();
+        Self { app, owner, present, queues, sent: 0, unrecorded, retry_at: None, is_behind: false }
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
@@ -149,6 +162,13 @@ impl Dispatch {
             .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
         self.present = agents;
         self.look_at_all();
+    }
+
+    /// An agent has another name, and with it what is under way to it.
+    pub(super) fn renamed(&mut self, old: &str, new: &str) {
+        if let Some(queue) = self.queues.remove(old) {
+            self.queues.insert(new.to_owned(), queue);
+        }
     }
 
     /// Something new is in an agent's queue.
@@ -169,6 +189,11 @@ impl Dispatch {
     pub(super) fn later(&mut self, at: Wall) {
         let wait = Duration::from_millis(at.0.saturating_sub(self.app.wall().0).max(0).unsigned_abs());
         self.retry_no_later(self.app.mono() + wait);
+    }
+
+    /// Whether [`send`](Self::send) has left something out that could go at once.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// When [`time`](Self::time) is to be called.
@@ -197,8 +222,8 @@ impl Dispatch {
     }
 
     /// The daemon answered a deliver frame. Without an agent it is about the oldest of that id. Answers whose queue
-    /// it is about, and the place of the row when it was sent on this connection.
-    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<i64>)> {
+    /// it is about, and what it answers when that was sent on this connection.
+    fn answered(&mut self, id: &str, agent: Option<&str>) -> Option<(String, Option<Flight>)> {
         let oldest = || {
             let with_id =
                 self.queues.iter().filter_map(|(agent, q)| Some((q.flights.get(id)?.number, agent)));
@@ -206,20 +231,22 @@ impl Dispatch {
         };
         let agent = agent.map(str::to_owned).or_else(oldest)?;
         let queue = self.queues.get_mut(&agent)?;
-        let seq = queue.flights.remove(id).map(|flight| flight.seq);
+        let flight = queue.flights.remove(id);
         if queue.behind && queue.flights.len() <= QUEUE_BATCH / 2 {
             queue.behind = false;
             self.look_at(agent.clone());
         }
-        Some((agent, seq))
+        Some((agent, flight))
     }
 
     /// The daemon has it in the agent's session. Answers the place of the row when it was sent on this connection.
     pub(super) fn acknowledged(&mut self, id: &str, agent: Option<&str>) -> Option<i64> {
         let now = self.app.mono();
-        let (agent, seq) = self.answered(id, agent)?;
+        let (agent, flight) = self.answered(id, agent)?;
         self.queues.get_mut(&agent)?.settled.add(id, now);
-        seq
+        let flight = flight?;
+        self.app.metrics.deliver_acked(now.since(flight.since));
+        Some(flight.seq)
     }
 
     /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
@@ -248,7 +275,14 @@ impl Dispatch {
             .map(|(agent, _)| agent.clone())
             .collect();
         let mut sent = std::mem::take(&mut self.unrecorded);
+        let before = sent.len();
+        self.is_behind = false;
         for agent in wanting {
+            // What is sent at once must be taken by the peer before there is more: it has to fit into memory.
+            if sent.len() >= before + QUEUE_BATCH {
+                self.is_behind = true;
+                break;
+            }
             if let Err(err) = self.send_to(&agent, end, &mut sent) {
                 self.unreadable(&err);
             }
@@ -297,10 +331,17 @@ impl Dispatch {
             Ok((messages.transpose()?.unwrap_or_default(), deliveries.transpose()?.unwrap_or_default()))
         })?;
         queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
+        if !queue.behind && (messages_after, deliveries_after) == (Some(0), Some(0)) {
+            let is_due = |id: &String| {
+                due_messages.iter().any(|due| due.id == *id) || due_deliveries.iter().any(|due| due.id == *id)
+            };
+            queue.forget_gone(is_due, mono);
+        }
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
-            let before = queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery));
-            if before.is_some_and(|(again_at, _)| mono < again_at) || queue.settled.ids.contains(id) {
+            let before =
+                queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery, flight.since));
+            if before.is_some_and(|(again_at, _, _)| mono < again_at) || queue.settled.ids.contains(id) {
                 return Step::UnderWay;
             }
             if room == 0 {
@@ -313,8 +354,10 @@ impl Dispatch {
             let again_at = mono + again_after;
             soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
             let is_message = redelivery.is_none();
-            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery)| redelivery);
-            queue.flights.insert(id.to_owned(), Flight { seq, number: self.sent, again_at, redelivery });
+            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery, _)| redelivery);
+            let since = before.map_or(mono, |(_, _, since)| since);
+            let flight = Flight { seq, number: self.sent, again_at, redelivery, since };
+            queue.flights.insert(id.to_owned(), flight);
             sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
             Step::Sent(redelivery)
         };

@@ -41,14 +41,16 @@ pub(super) async fn health(State(app): State<App>, uri: Uri) -> Response {
 
 /// `POST /ingest/{source}`.
 pub(super) async fn receive(State(app): State<App>, request: Request) -> Response {
-    match take(&app, request).await {
-        Ok(answer) | Err(answer) => answer,
-    }
+    let began = app.mono();
+    let (Ok(answer) | Err(answer)) = take(&app, request).await;
+    app.metrics.ingested(answer.status().as_u16(), app.mono().since(began));
+    answer
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
-    let store =
-        |err: StoreError| if err.is_out_of_room() { no_room() } else { failed("taking an event", &err) };
+    let store = |err: StoreError| {
+        if matches!(err, StoreError::Full { .. }) { no_room() } else { failed("taking an event", &err) }
+    };
     let (head, body) = request.into_parts();
     let sources =
         candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;
@@ -179,7 +181,7 @@ fn answer(source: &SourceRow, accepted: &Accepted) -> Response {
     if *kind == AcceptedKind::Different {
         body["same"] = false.into();
     }
-    tracing::info!(source = source.name.as_str(), event_id, delivery_id, "an event is {word}");
+    tracing::info!(source = source.name.as_str(), event_id, delivery_id, status = word, "an event was taken");
     (status, Json(body)).into_response()
 }
 

@@ -12,23 +12,28 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
+pub(super) use super::calls::Call;
+use super::calls::Calls;
 use super::dispatch::Dispatch;
 use super::links::{Grown, Handle, Owner};
-use super::{route, rpc};
+use super::metrics::Unanswered;
+use super::panes::Panes;
+use super::route;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::id::IdKind;
-use crate::limits::FRAME_BYTES;
+use crate::limits::{FRAME_BYTES, ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
 use crate::proto::wire::{AgentInfo, NakCode, RpcError, WorkerConfig, WorkerEnd, WorkerEvent, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Refused};
 use crate::store::ledger::{credentials, deliveries, directory, roster};
+use crate::text;
 
 /// After a hello, daemons get this long to send late answers before lost ones are sent again.
 const LATE_ANSWERS: Duration = Duration::from_secs(1);
-/// Most agents of one roster.
-const ROSTER_MAX: usize = 1_000;
+/// Time that messages and calls which were read have for their answers, when the process stops.
+const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
 /// Whose device token this is.
 ///
@@ -54,7 +59,7 @@ pub(super) enum Note {
     /// A message was taken, or not.
     Sent { id: String, nak: Option<NakCode> },
     /// A call has its answer.
-    Answer { rid: String, result: Result<Value, RpcError> },
+    Answer { rid: String, result: Result<Value, RpcError>, owed: usize },
     /// A roster is committed.
     Roster(BTreeSet<String>),
     /// A refusal of this agent is in the ledger, or failed to get there.
@@ -90,25 +95,6 @@ pub(super) enum Doing {
     End(Close),
 }
 
-/// A call of a daemon.
-pub(super) struct Call {
-    app: App,
-    owner: Arc<Owner>,
-    tell: UnboundedSender<Note>,
-    rid: String,
-    method: String,
-    params: Value,
-}
-
-impl Call {
-    /// Answers it; the link hears of it by a note.
-    pub(super) async fn answer(self) {
-        let result = rpc::call(&self.app, &self.owner, &self.method, self.params).await;
-        // The link may be gone; the daemon asks again on its next one.
-        let _ = self.tell.send(Note::Answer { rid: self.rid, result });
-    }
-}
-
 /// One connection. It owns its host's deliveries for as long as no newer one says hello.
 pub(super) struct Link {
     app: App,
@@ -118,8 +104,16 @@ pub(super) struct Link {
     dispatch: Dispatch,
     /// The agents that may send: those of the last roster, also of an earlier connection.
     senders: BTreeSet<String>,
+    panes: Panes,
     tell: UnboundedSender<Note>,
     wake_at: Mono,
+    /// Messages that were read and not answered.
+    unanswered: Unanswered,
+    calls: Calls,
+    /// As much was asked to be written as is written at once.
+    is_full: bool,
+    /// Since the process stops: until when what was read is still answered. Nothing is read any more.
+    drain_until: Option<Mono>,
 }
 
 impl Link {
@@ -136,7 +130,12 @@ impl Link {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
             dispatch: Dispatch::new(app.clone(), owner.clone()),
             senders: BTreeSet::new(),
+            panes: Panes::default(),
             wake_at: now,
+            unanswered: Unanswered::default(),
+            calls: Calls::default(),
+            is_full: false,
+            drain_until: None,
             app,
             handle,
             owner,
@@ -154,11 +153,14 @@ impl Link {
     pub(super) fn next(&mut self) -> Option<Doing> {
         loop {
             let output = self.end.poll().or_else(|| {
-                self.dispatch.send(&mut self.end);
+                self.send();
                 self.end.poll()
             })?;
             match output {
-                Output::Write(text) => return Some(Doing::Write(text)),
+                Output::Write(text) => {
+                    self.app.metrics.frames_out.one(text.len());
+                    return Some(Doing::Write(text));
+                }
                 Output::Event(event) => {
                     if let Some(call) = self.event(event) {
                         return Some(Doing::Answer(call));
@@ -170,14 +172,37 @@ impl Link {
         }
     }
 
+    /// Sends what is due, but not more than a part of it before that is written: what is sent is held in memory.
+    fn send(&mut self) {
+        if !self.is_full && self.drain_until.is_none() {
+            self.dispatch.send(&mut self.end);
+            self.is_full = self.dispatch.is_behind();
+        }
+    }
+
     /// All that was to be written is with the peer's system.
     pub(super) fn written(&mut self) {
+        self.is_full = false;
         self.dispatch.record();
     }
 
     /// When [`time`](Self::time) is to be called.
     pub(super) fn wake_at(&self) -> Mono {
-        self.dispatch.wake_at().map_or(self.wake_at, |at| at.min(self.wake_at))
+        if self.drain_until.is_none() && self.dispatch.is_behind() {
+            return self.app.mono();
+        }
+        let own = self.drain_until.map_or(self.wake_at, |until| until.min(self.wake_at));
+        self.dispatch.wake_at().map_or(own, |at| at.min(own))
+    }
+
+    /// Whether its hello was good.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    /// Whether the process stops, and nothing is read any more.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain_until.is_some()
     }
 
     /// Takes what came from the peer.
@@ -185,7 +210,10 @@ impl Link {
         let now = self.app.mono();
         match heard {
             Heard::Text(text) if text.len() > FRAME_BYTES => self.end.handle(Input::TooLong, now),
-            Heard::Text(text) => self.end.handle(Input::Text(text), now),
+            Heard::Text(text) => {
+                self.app.metrics.frames_in.one(text.len());
+                self.end.handle(Input::Text(text), now);
+            }
             Heard::Binary => self.end.handle(Input::Binary, now),
             Heard::TooLong => self.end.handle(Input::TooLong, now),
             Heard::Sound => self.end.handle(Input::Sound, now),
@@ -196,14 +224,24 @@ impl Link {
     /// Takes what the ledger or a call has answered.
     pub(super) fn note(&mut self, note: Note) {
         match note {
-            Note::Sent { id, nak: None } => self.end.send_ack(&id),
-            Note::Sent { id, nak: Some(code) } => self.end.send_nak(&id, code),
-            Note::Answer { rid, result } => self.end.rpc_result(&rid, result),
+            Note::Sent { id, nak } => {
+                let took = self.unanswered.answered(&id, self.app.mono());
+                self.app.metrics.sent(took, nak.map(NakCode::as_str));
+                match nak {
+                    None => self.end.send_ack(&id),
+                    Some(code) => self.end.send_nak(&id, code),
+                }
+            }
+            Note::Answer { rid, result, owed } => {
+                self.calls.ended(owed);
+                self.end.rpc_result(&rid, result);
+            }
             Note::Roster(agents) => self.dispatch.present(agents),
             Note::Recorded(agent) => self.dispatch.recorded(&agent),
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }
+        self.end_if_drained();
     }
 
     /// Does what others have ordered.
@@ -225,11 +263,21 @@ impl Link {
         let now = self.app.mono();
         self.end.handle(Input::Tick, now);
         self.dispatch.time(now);
+        self.end_if_drained();
     }
 
-    /// The Worker stops.
+    /// The process stops: what was read gets its answer, then the connection ends.
     pub(super) fn stop(&mut self) {
-        self.end.close(close::GOING_AWAY, "the Worker stops");
+        self.drain_until = Some(self.app.mono() + DRAIN_WAIT);
+        self.end_if_drained();
+    }
+
+    fn end_if_drained(&mut self) {
+        let Some(until) = self.drain_until else { return };
+        let is_done = self.unanswered.is_empty() && self.calls.is_empty();
+        if is_done || self.app.mono() >= until {
+            self.end.close(close::GOING_AWAY, "the Worker stops");
+        }
     }
 
     /// The connection is at its end: the one that this link wanted, or the peer's.
@@ -237,8 +285,14 @@ impl Link {
         self.app.links.gone(&self.handle);
         let Owner { host, org, .. } = &*self.owner;
         match end {
-            Some(Close { code, reason }) => tracing::info!(host, org, code, reason, "closing a link"),
-            None => tracing::info!(host, org, "a link is gone"),
+            Some(Close { code, reason }) => {
+                self.app.metrics.closes.one(&code.to_string());
+                tracing::info!(host, org, code, reason, "closing a link");
+            }
+            None => {
+                self.app.metrics.closes.one("broken");
+                tracing::info!(host, org, "a link is gone");
+            }
         }
     }
 
@@ -248,6 +302,7 @@ impl Link {
             WorkerEvent::Hello { daemon_ver } => self.hello(daemon_ver),
             WorkerEvent::Roster(agents) => self.roster(agents),
             WorkerEvent::Send(frame) => {
+                self.unanswered.came(&frame.id, self.app.mono());
                 route::send(&self.app, &self.owner, &self.senders, frame, &self.tell);
             }
             WorkerEvent::DeliverAck { id, agent } => self.delivered(id, agent),
@@ -255,19 +310,23 @@ impl Link {
                 self.refused(id, agent, code, retryable);
             }
             WorkerEvent::Rpc { rid, method, params } => {
-                let (app, owner, tell) = (self.app.clone(), self.owner.clone(), self.tell.clone());
-                return Some(Call { app, owner, tell, rid, method, params });
+                let who = (&self.app, &self.owner, &self.handle);
+                return Some(self.calls.begin(who, &self.tell, rid, method, params));
             }
         }
         None
     }
 
-    fn hello(&mut self, daemon_ver: String) {
+    fn hello(&mut self, mut daemon_ver: String) {
+        cut(&mut daemon_ver, WORD_BYTES);
         tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
         self.app.links.claim(&self.handle);
         let owner = &self.owner;
-        match self.app.db.read(|tx| roster::names(tx, &owner.org_id, &owner.host)) {
-            Ok(names) => self.senders = names.into_iter().collect(),
+        match self.app.db.read(|tx| roster::panes(tx, &owner.org_id, &owner.host)) {
+            Ok(panes) => {
+                self.senders = panes.iter().map(|(name, _)| name.clone()).collect();
+                self.panes.recall(panes);
+            }
             Err(err) => tracing::error!(host = owner.host, %err, "reading a roster failed"),
         }
         let (owner, now) = (self.owner.clone(), self.app.wall());
@@ -283,17 +342,26 @@ impl Link {
         );
     }
 
-    /// Names that are none are no agents.
+    /// Names that are none are no agents. One that is in the pane of another that is gone is that one, renamed.
     fn roster(&mut self, mut agents: Vec<AgentInfo>) {
         agents.retain(|agent| agent.name.parse::<Name>().is_ok());
         agents.truncate(ROSTER_MAX);
+        for agent in &mut agents {
+            let AgentInfo { name: _, kind, pane_id, status, cwd, title, named_by: _ } = agent;
+            [kind, pane_id, status, cwd, title].into_iter().for_each(|text| cut(text, ROSTER_TEXT_BYTES));
+        }
         let names: BTreeSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         let returned: Vec<String> = names.difference(&self.senders).cloned().collect();
         self.senders.clone_from(&names);
+        let renamed = self.panes.replace(&agents);
+        renamed.iter().for_each(|(old, new)| self.dispatch.renamed(old, new));
         let (owner, now) = (self.owner.clone(), self.app.wall());
         self.change(
             "storing a roster",
             move |tx| {
+                for (old, new) in &renamed {
+                    roster::rename(tx, &owner.org_id, &owner.host, (old, new), now)?;
+                }
                 roster::replace(tx, &owner.org_id, &owner.host, &agents, now)?;
                 messages::release(tx, &owner.org_id, &owner.host, &returned, now)?;
                 deliveries::release(tx, &owner.org_id, &owner.host, &returned, now)
@@ -303,6 +371,7 @@ impl Link {
     }
 
     fn delivered(&mut self, id: String, agent: Option<String>) {
+        let agent = self.panes.name_now(agent);
         let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
         // Nobody waits for this. If it is lost, the delivery comes again and the daemon knows it.
@@ -325,9 +394,21 @@ impl Link {
         );
     }
 
-    fn refused(&mut self, id: String, agent: Option<String>, code: String, retryable: bool) {
+    fn refused(&mut self, id: String, agent: Option<String>, mut code: String, retryable: bool) {
+        cut(&mut code, WORD_BYTES);
+        self.app.metrics.deliver_nacked(&code);
+        let agent = self.panes.name_now(agent);
         let waiting = self.dispatch.refused(&id, agent.as_deref());
-        tracing::info!(host = self.owner.host, id, agent, code, retryable, "a delivery was refused");
+        let (shown, of) =
+            (text::clip(&id, WORD_BYTES), agent.as_deref().map(|of| text::clip(of, WORD_BYTES)));
+        tracing::info!(
+            host = self.owner.host,
+            id = shown,
+            agent = of,
+            code,
+            retryable,
+            "a delivery was refused"
+        );
         let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
         let noting =
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
@@ -388,7 +469,15 @@ impl Link {
                     let _ = tell.send(note);
                 }
             }
-            Err(err) => tracing::error!(%err, "{doing} failed"),
+            Err(err) => tracing::error!(doing, %err, "changing the ledger failed"),
         }
+    }
+}
+
+/// Leaves out what is beyond `longest` bytes.
+fn cut(text: &mut String, longest: usize) {
+    if text.len() > longest {
+        let end = (0..=longest).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+        text.truncate(end);
     }
 }

@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::app::lock;
+use super::app::{App, lock};
+use crate::limits::{SOCKETS_OF_HOST, SOCKETS_UNGREETED};
 use crate::proto::Close;
 use crate::proto::wire::close;
 use crate::store::ledger::messages::Queue;
@@ -89,11 +89,55 @@ pub(super) struct Links {
     /// By organisation and host.
     by_host: Mutex<BTreeMap<(String, String), Arc<Handle>>>,
     open: watch::Sender<usize>,
+    /// Sockets by host id: all, and those without a hello.
+    of_host: Mutex<BTreeMap<String, (u32, u32)>>,
+}
+
+/// A host's leave to have one socket more, until it is let go.
+pub(super) struct Leave {
+    app: App,
+    host_id: String,
+    is_greeted: bool,
+}
+
+impl Leave {
+    /// `None` when the host has as many as it may have.
+    pub(super) fn ask(app: &App, host_id: &str) -> Option<Self> {
+        let mut of_host = lock(&app.links.of_host);
+        let (all, ungreeted) = of_host.get(host_id).copied().unwrap_or_default();
+        if all >= SOCKETS_OF_HOST || ungreeted >= SOCKETS_UNGREETED {
+            return None;
+        }
+        of_host.insert(host_id.to_owned(), (all + 1, ungreeted + 1));
+        Some(Self { app: app.clone(), host_id: host_id.to_owned(), is_greeted: false })
+    }
+
+    /// It has said hello.
+    pub(super) fn greeted(&mut self) {
+        if !std::mem::replace(&mut self.is_greeted, true)
+            && let Some((_, ungreeted)) = lock(&self.app.links.of_host).get_mut(&self.host_id)
+        {
+            *ungreeted -= 1;
+        }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.greeted();
+        let mut of_host = lock(&self.app.links.of_host);
+        if let Some((all, _)) = of_host.get_mut(&self.host_id) {
+            *all -= 1;
+            if *all == 0 {
+                of_host.remove(&self.host_id);
+            }
+        }
+    }
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { by_host: Mutex::default(), open: watch::Sender::new(0) }
+        Self { by_host: Mutex::default(), open: watch::Sender::new(0), of_host: Mutex::default() }
     }
 }
 
@@ -114,10 +158,9 @@ impl Links {
         self.open.send_modify(|open| *open -= 1);
     }
 
-    /// Waits until all sockets are gone, at most for `longest`.
-    pub(super) async fn closed(&self, longest: Duration) {
-        let mut open = self.open.subscribe();
-        let _ = tokio::time::timeout(longest, open.wait_for(|&open| open == 0)).await;
+    /// Waits until all sockets are gone.
+    pub(super) async fn closed(&self) {
+        let _ = self.open.subscribe().wait_for(|&open| open == 0).await;
     }
 
     /// A good hello: the link takes its host's place, and an older one is told to go.
@@ -145,6 +188,11 @@ impl Links {
         if give(&mut lock(&handle.orders)) {
             handle.given.notify_one();
         }
+    }
+
+    /// The number of links whose hello was good, and of all sockets.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (lock(&self.by_host).len(), *self.open.borrow())
     }
 
     /// All links whose hello was good.

@@ -12,9 +12,11 @@ use axum::routing::post;
 use serde::Deserialize;
 
 use super::app::{error, read_body, unauthorized};
-use super::{STOP_WAIT, WorkerError, connection, listen_on, run};
+use super::connection::Host;
+use super::metrics::Metrics;
+use super::{STOP_WAIT, WorkerError, connect, connection, listen_on, run};
 use crate::clock::{Clock, SystemClock};
-use crate::limits::INGEST_BYTES;
+use crate::limits::{INGEST_BYTES, PROBES};
 use crate::net::service::Shutdown;
 use crate::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, check_headers};
 use crate::secret::Secret;
@@ -57,7 +59,9 @@ pub fn receive(
 ) -> Result<(String, Receiver<ReceivedReply>), WorkerError> {
     let (listener, listen) = listen_on(listen)?;
     let (replies, received) = mpsc::channel();
-    let desk = Arc::new(Desk { signer: Signer::new(secret), clock: SystemClock::new(), replies });
+    let clock = SystemClock::new();
+    let now = clock.wall();
+    let desk = Arc::new(Desk { signer: Signer::new(secret), clock, replies });
     let router = Router::new()
         .route("/", post(take))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not_found") })
@@ -65,9 +69,10 @@ pub fn receive(
     let stop = stop.clone();
     let serve = move || {
         let served = run(&stop, |stopping| async move {
-            let listener = tokio::net::TcpListener::from_std(listener)
-                .map_err(|source| WorkerError::Listen { listen, source })?;
-            connection::serve(listener, router, stopping, STOP_WAIT).await;
+            let doors =
+                connect(vec![listener], false).map_err(|source| WorkerError::Listen { listen, source })?;
+            let host = Host { router, metrics: Arc::new(Metrics::new(now)), connections: PROBES };
+            connection::serve(doors, host, stopping, STOP_WAIT).await;
             Ok(())
         });
         if let Err(err) = served {

@@ -13,10 +13,11 @@ use super::rooms;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
-use crate::limits::BODY_BYTES;
+use crate::limits::{BODY_BYTES, WORD_BYTES};
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};
+use crate::text;
 
 /// Takes a message. The answer is noted once it may be given: after the commit that also made the delivery.
 pub(super) fn send(
@@ -169,7 +170,16 @@ fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Unbo
     }
     let (org_id, host, now) = (owner.org_id.clone(), owner.host.clone(), app.wall());
     let (id, tell) = (frame.id.clone(), tell.clone());
-    let frame = SendFrame { body: String::new(), ..frame };
+    // What is kept of it is its answer. The rest is for people, and has no length that could be relied on.
+    let kept = |text: &str| text::clip(text, WORD_BYTES).to_owned();
+    let frame = SendFrame {
+        from: kept(&frame.from),
+        to: kept(&frame.to),
+        ts: kept(&frame.ts),
+        reply_to: None,
+        body: String::new(),
+        ..frame
+    };
     app.db.submit(
         move |tx| messages::refuse(tx, &org_id, &host, &frame, code, now),
         move |outcome| match outcome {

@@ -185,7 +185,7 @@ impl Process {
         let app = Arc::new(shared);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         Ok(Self {
-            router: router(app.clone()),
+            router: router(app.clone(), true),
             app,
             clock: clock.clone(),
             links: BTreeMap::new(),

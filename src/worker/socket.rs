@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::header::{AUTHORIZATION, UPGRADE};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, UPGRADE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -13,7 +13,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
 use super::link::{Doing, Heard, Link, Note, owner};
-use crate::limits::{FRAME_BYTES, HEARTBEAT};
+use super::links::Leave;
+use super::metrics::REFUSALS;
+use crate::limits::FRAME_BYTES;
 use crate::net::ws;
 use crate::proto::{Close, wire::close};
 
@@ -24,8 +26,8 @@ const READ_BUFFER: usize = 4096;
 const WRITE_BUFFER: usize = 16 * 1024;
 /// Frames that are taken before what they gave rise to is sent.
 const FRAMES_AT_ONCE: usize = 64;
-/// Time in which a peer must take what is written to it.
-const WRITE_WAIT: Duration = HEARTBEAT;
+/// When a host that has too many sockets may ask again, in seconds.
+const ASK_AGAIN_S: u64 = 5;
 /// Time that a peer has for its half of the closing handshake.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -45,6 +47,14 @@ pub(super) async fn upgrade(
         Some(Err(err)) => return failed("reading hosts", &err),
         None | Some(Ok(None)) => return unauthorized(),
     };
+    if *app.stopping.borrow() {
+        return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
+    }
+    let Some(leave) = Leave::ask(&app, &owner.host_id) else {
+        app.metrics.refused.one(REFUSALS[1]);
+        tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
+        return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
+    };
     socket
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
@@ -52,8 +62,14 @@ pub(super) async fn upgrade(
         .max_frame_size(MESSAGE_BYTES)
         .on_upgrade(move |socket| async move {
             let (link, notes) = Link::new(app.clone(), owner);
-            Socket { app, link, notes, socket }.run().await;
+            Socket { app, link, leave, notes, socket }.run().await;
         })
+}
+
+fn busy(status: StatusCode, why: &str, again_after_s: u64) -> Response {
+    let mut answer = error(status, why);
+    answer.headers_mut().insert(RETRY_AFTER, again_after_s.into());
+    answer
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -67,6 +83,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 struct Socket {
     app: App,
     link: Link,
+    leave: Leave,
     notes: UnboundedReceiver<Note>,
     socket: WebSocket,
 }
@@ -76,18 +93,24 @@ impl Socket {
         let mut stopping = self.app.stopping.clone();
         let handle = self.link.handle();
         let end = loop {
-            match tokio::time::timeout(WRITE_WAIT, self.act()).await {
-                Ok(Ok(None)) => {}
-                Ok(Ok(Some(end))) => break Some(end),
+            match self.act().await {
+                Ok(None) => {}
+                Ok(Some(end)) => break Some(end),
                 // The peer is gone, or takes nothing.
-                Ok(Err(_)) | Err(_) => break None,
+                Err(_) => break None,
+            }
+            if self.link.is_greeted() {
+                self.leave.greeted();
             }
             let wait = self.link.wake_at().since(self.app.mono());
+            let is_draining = self.link.is_draining();
             tokio::select! {
-                message = self.socket.next() => if !self.hear_all(message) { break None },
+                // What the peer has said is heard before it is found silent.
+                biased;
+                () = raised(&mut stopping), if !is_draining => self.link.stop(),
+                message = self.socket.next(), if !is_draining => if !self.hear_all(message) { break None },
                 Some(note) = self.notes.recv() => self.note_all(note),
                 () = handle.ordered() => self.link.obey(),
-                () = raised(&mut stopping) => self.link.stop(),
                 () = tokio::time::sleep(wait) => self.link.time(),
             }
         };

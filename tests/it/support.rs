@@ -99,7 +99,12 @@ pub(crate) struct Background {
 impl Background {
     /// Starts it with its stdin open.
     pub(crate) fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::start_with(command, Stdio::piped())
+    }
+
+    /// Starts it with this stdin.
+    pub(crate) fn start_with(command: &mut Command, stdin: Stdio) -> Self {
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = read_lines(child.stdout.take().unwrap());
         let errors = read_lines(child.stderr.take().unwrap());
@@ -206,14 +211,19 @@ pub(crate) fn left_out(why: &str) {
 }
 
 /// Looks until there is something, and fails when it takes longer than [`LONG`].
-pub(crate) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LONG;
+pub(crate) fn eventually<T>(look: impl FnMut() -> Option<T>) -> T {
+    eventually_within(LONG, look)
+}
+
+/// The same for what takes its time.
+pub(crate) fn eventually_within<T>(longest: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + longest;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "it did not come about within {LONG:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(Instant::now() < deadline, "it did not come about within {longest:?}");
+        std::thread::sleep(longest / 6_000);
     }
 }
 

@@ -1,12 +1,16 @@
 //! A running Worker, driven from outside: raw requests, raw frames, a sink for its callbacks.
 
+mod desk;
 mod ingest;
+mod limits;
 mod links;
 mod loops;
 mod messages;
+mod rooms;
 mod settle;
 
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tungstenite::protocol::CloseFrame;
@@ -16,6 +20,7 @@ use crate::support::{Background, Home, Http, LONG, http, request, text};
 use transit::clock::{Clock, SystemClock};
 use transit::proto::ingest::Signer;
 use transit::secret::Secret;
+use transit::store::ledger::{Db, credentials, directory};
 
 const SECRET: &str = "a secret of tests";
 
@@ -37,11 +42,24 @@ impl Worker {
 
     /// The same with further options of `serve`.
     fn start_with(home: Home, options: &[&str]) -> Self {
+        Self::start_as(home, |mut command| {
+            command.args(options);
+            command
+        })
+    }
+
+    /// Starts it by another command that is made of the usual one.
+    fn start_through(wrap: impl FnOnce(Command) -> Command) -> Self {
+        Self::start_as(Home::new(), wrap)
+    }
+
+    fn start_as(home: Home, wrap: impl FnOnce(Command) -> Command) -> Self {
         let ready = home.path("worker-ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = home.command("transit-worker");
         command.args(["serve", "--listen", "127.0.0.1:0", "--allow-private-callbacks", "--ready-file"]);
-        let mut process = Background::start(command.arg(&ready).args(options));
+        command.arg(&ready);
+        let mut process = Background::start(&mut wrap(command));
         let told = process.ready(&ready);
         let at = told["listen"].as_str().unwrap().parse().unwrap();
         Self { home, process, at }
@@ -69,6 +87,24 @@ impl Worker {
         let answer = answer.json();
         assert_eq!((&answer["host"], &answer["org"]), (&json!(host), &json!("default")));
         answer["device_token"].as_str().unwrap().to_owned()
+    }
+
+    /// Device tokens of so many hosts, `h0` and on, made by way of the ledger beside the server.
+    fn enrol_many(&self, hosts: usize) -> Vec<String> {
+        let db = Db::open(&self.home.data().join("worker.db")).unwrap();
+        let tokens: Vec<String> = (0..hosts).map(|n| format!("token of h{n}")).collect();
+        let made = tokens.clone();
+        db.write(move |tx| {
+            let (org, now) = (directory::org(tx, "default")?.unwrap(), SystemClock::new().wall());
+            for (n, token) in made.iter().enumerate() {
+                let (host, code) = (format!("h{n}").parse().unwrap(), credentials::code_hash(token));
+                directory::issue_code(tx, &org.id, &host, &code, now)?;
+                directory::redeem_code(tx, &code, &credentials::token_hash(token), "1", now)?.unwrap();
+            }
+            Ok(())
+        })
+        .unwrap();
+        tokens
     }
 
     /// A source `ci` with [`SECRET`] whose events go to `target`.

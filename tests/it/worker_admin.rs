@@ -256,6 +256,55 @@ fn a_wrong_master_key_is_told_before_anything_is_sealed_under_it() {
 }
 
 #[test]
+fn messages_that_are_none_are_told_and_lists_are_narrowed() {
+    let home = Home::new();
+    assert_eq!(json_lines(&home, "message list").len(), 0);
+    assert_eq!(json_lines(&home, "message list --state dead --room ops --limit 5").len(), 0);
+    assert_eq!(json_lines(&home, "message list --room #ops").len(), 0);
+    for verb in ["show", "requeue", "cancel"] {
+        refused(&run(&home, &format!("message {verb} tx_000000000001")), 1, "no message tx_000000000001");
+    }
+    refused(&run(&home, "message list --room No!"), 65, "does not match");
+    for args in ["list --state lost", "list --limit 0", "show", "cancel"] {
+        assert_eq!(run(&home, &format!("message {args}")).status.code(), Some(2), "{args}");
+    }
+}
+
+#[test]
+fn a_user_is_made_with_a_password_of_a_file_or_one_that_is_told_once() {
+    let home = Home::new();
+    let file = home.file("password", "correct horse\n");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let made = json(&home, "user create --email Ada@Example.org --name Ada --password-file password");
+    let id = made["user"]["id"].as_str().unwrap();
+    assert_eq!((&made["user"]["email"], &made["org"]["id"]), (&"ada@example.org".into(), &id.into()));
+    assert!(made.get("password").is_none(), "the operator has it");
+    let org = json_lines(&home, "org list").into_iter().find(|org| org["id"] == id).unwrap();
+    assert_eq!((&org["slug"], &org["name"]), (&"ada".into(), &"Ada".into()));
+
+    let fresh = json(&home, "user create --email bo@example.org --name Bo");
+    assert_eq!(fresh["password"].as_str().unwrap().len(), 43);
+    let told = run(&home, "user create --email cy@example.org --name Cy");
+    assert!(good(&told).contains("password  ") && good(&told).contains("not shown again"));
+    let listed = json_lines(&home, "user list");
+    assert_eq!(listed.iter().map(|user| &user["name"]).collect::<Vec<_>>(), ["Ada", "Bo", "Cy"]);
+    assert!(good(&run(&home, "user list")).contains("ada@example.org  Ada"));
+
+    refused(&run(&home, "user create --email ADA@example.org --name A"), 65, "exists already");
+    refused(&run(&home, "user create --email ada --name A"), 65, "no address");
+    refused(
+        &home.run("transit-worker", ["user", "create", "--email", "d@x", "--name", " "], b""),
+        65,
+        "1 to 200",
+    );
+    home.file("short", "1234567\n");
+    refused(&run(&home, "user create --email d@x --name D --password-file short"), 65, "8 to 128 characters");
+    refused(&run(&home, "user create --email d@x --name D --password-file none"), 66, "secret");
+    assert_eq!(run(&home, "user create --email d@x").status.code(), Some(2));
+    assert_eq!(json_lines(&home, "user list").len(), 3);
+}
+
+#[test]
 fn a_database_that_cannot_be_used_is_told_for_what_it_is() {
     let home = Home::new();
     for url in ["postgres://me:s3cret@h/db", "postgresql://h/db"] {

@@ -188,13 +188,11 @@ impl World {
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         self.trace.line(self.agenda.now, format_args!("{asked:?} is answered {status} {body}"));
         match self.waiting.remove(&asked) {
-            None => {}
-            Some(Waiting::Enrolment { host }) => {
-                // The answer may be lost; then the host asks for another code.
-                if status == 200 && !self.agenda.rng.chance(10) {
-                    self.hosts[host].token = body["device_token"].as_str().map(str::to_owned);
-                }
+            // The answer to an enrolment may be lost; then the host asks for another code.
+            Some(Waiting::Enrolment { host }) if status == 200 && !self.agenda.rng.chance(10) => {
+                self.hosts[host].token = body["device_token"].as_str().map(str::to_owned);
             }
+            Some(Waiting::Enrolment { .. }) | None => {}
             Some(Waiting::Event { event, was_paused }) => {
                 self.event_answered(event, was_paused, status, &body);
             }

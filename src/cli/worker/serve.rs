@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -19,9 +20,12 @@ use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8787")]
     listen: SocketAddr,
+    /// Serve /metrics and /readyz here, and not beside everything else.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// The address under which hosts and senders reach it, when that is another one.
     #[arg(long, value_name = "URL", value_parser = base_url)]
     public_url: Option<String>,
@@ -65,8 +69,17 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let _ = service::outlive_file_limit();
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
-    let limits = Limits { loops: loops(args.loop_limit, args.loop_window)?, ..Limits::default() };
+    service::raise_descriptor_limit();
+    let inherited = service::inherited_listeners()
+        .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
+    let limits = Limits {
+        loops: loops(args.loop_limit, args.loop_window)?,
+        connections: connections(service::descriptor_limit())?,
+        ..Limits::default()
+    };
     let config = Config {
+        inherited: inherited.into_iter().map(Arc::new).collect(),
+        metrics_listen: args.metrics_listen,
         limits,
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
@@ -93,6 +106,17 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     served.map_err(failure)?;
     told?;
     Ok(Exit::Ok)
+}
+
+/// As many connections as there are descriptors for, and others beside them.
+fn connections(descriptors: u64) -> Result<u64, Failure> {
+    let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
+    if left == 0 {
+        let why =
+            format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
+        return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
+    }
+    Ok(limits::CONNECTIONS.min(left))
 }
 
 /// When agents go round in a loop: as the options say, else the configuration.
@@ -123,7 +147,11 @@ fn forget_the_dead(file: &Path) -> Result<(), Failure> {
 }
 
 fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
-    let record = json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    let mut record =
+        json!({ "listen": ready.listen.to_string(), "url": ready.url, "pid": std::process::id() });
+    if let Some(listen) = ready.metrics_listen {
+        record["metrics_listen"] = listen.to_string().into();
+    }
     files::write_private(file, format!("{record}\n").as_bytes())
         .map_err(|err| Failure::store("write the ready file", &err))
 }

@@ -230,7 +230,7 @@ impl<'a> Talk<'a> {
         }
         let heard = std::mem::take(&mut self.heard);
         if let Err(err) = self.take_in(&heard) {
-            tracing::error!("could not take {} deliveries: {err}", heard.len());
+            tracing::error!(deliveries = heard.len(), %err, "could not take deliveries");
             for Delivery { id, agent, .. } in heard {
                 self.machine.deliver_nak(&id, &agent, "history_write_failed", true);
             }
@@ -262,7 +262,7 @@ impl<'a> Talk<'a> {
             self.machine.rpc(rid, &method, params, self.host.now());
         }
         if let Err(err) = self.say_answers().and_then(|()| self.say_messages()) {
-            tracing::error!("{err}; trying again");
+            tracing::error!(%err, "could not use the spool; trying again");
         }
     }
 
@@ -333,7 +333,7 @@ impl<'a> Talk<'a> {
                 self.host.tell_sender(id, outcome)
             }
             Err(err) => {
-                tracing::error!(id, "{err}; the message is sent again");
+                tracing::error!(id, %err, "could not note an answer; the message is sent again");
                 true
             }
         }
@@ -351,7 +351,7 @@ impl<'a> Talk<'a> {
         if !self.settled(id, stored, SendOutcome::Refused(code.as_str()))
             && let Err(err) = self.bounce(id, code)
         {
-            tracing::error!(id, "could not tell the sender: {err}");
+            tracing::error!(id, %err, "could not tell the sender");
         }
     }
 
@@ -365,7 +365,7 @@ impl<'a> Talk<'a> {
             }
         });
         here.unwrap_or_else(|err| {
-            tracing::error!(id, "{err}");
+            tracing::error!(id, %err, "could not take a delivery back");
             false
         })
     }
@@ -397,7 +397,7 @@ impl<'a> Talk<'a> {
         match self.spool.outbox().retry_later(id, self.me, wait, why, self.host.wall()) {
             Ok(_) => drop(self.sends.remove(id)),
             Err(err) => {
-                tracing::error!(id, "{err}; trying again");
+                tracing::error!(id, %err, "could not use the spool; trying again");
                 let until = self.host.now() + SEND_WAIT;
                 self.sends.insert(id.to_owned(), (attempts, until));
             }
@@ -418,7 +418,7 @@ impl<'a> Talk<'a> {
     fn let_go(&mut self) {
         for id in std::mem::take(&mut self.sends).into_keys() {
             if let Err(err) = self.spool.outbox().release(&id, self.me) {
-                tracing::error!(id, "{err}; the message waits for the next start");
+                tracing::error!(id, %err, "could not note a message; it waits for the next start");
             }
         }
     }

@@ -72,7 +72,7 @@ impl Turnstile {
         fill_random(&mut number);
         if let Err(err) = self.file.write_all_at(&number, 0) {
             // What is remembered grows too old by itself.
-            tracing::warn!(error = %err, path = %self.path.display(), "cannot tell that the directory changed");
+            tracing::warn!(%err, path = %self.path.display(), "cannot tell that the directory changed");
         }
     }
 

@@ -248,6 +248,19 @@ pub fn set_public_url(tx: &Tx<'_>, url: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Changes nothing that matters, to see whether the ledger takes changes.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn touch(tx: &Tx<'_>) -> Result<(), StoreError> {
+    tx.execute(
+        "INSERT INTO setting (name, value) VALUES ('touched', '0')
+         ON CONFLICT (name) DO UPDATE SET value = CASE setting.value WHEN '0' THEN '1' ELSE '0' END",
+        &[],
+    )?;
+    Ok(())
+}
+
 /// The address under which the Worker is, or was last, reached.
 ///
 /// # Errors

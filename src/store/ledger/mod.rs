@@ -12,6 +12,7 @@ mod checkpoint;
 mod connection;
 pub mod credentials;
 pub mod deliveries;
+pub mod depths;
 pub mod desk;
 pub mod directory;
 pub mod events;
@@ -34,12 +35,12 @@ pub mod space;
 pub mod stepped;
 pub mod users;
 mod value;
+mod work;
 mod writer;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, params_from_iter};
@@ -54,6 +55,7 @@ pub use serve_lock::{ServeLock, server_of};
 use space::Space;
 pub(crate) use value::values;
 pub use value::{Row, Value};
+pub use work::Work;
 use writer::{Queue, Task};
 
 /// Most changes of one transaction: what a burst costs its first change in waiting is bounded.
@@ -66,10 +68,16 @@ const READERS_KEPT: usize = 8;
 #[derive(Clone)]
 pub struct Db(Arc<Inner>);
 
+/// The answers to the changes of one commit, to be given in one go.
+pub type Answers = Box<dyn FnOnce() + Send>;
+
+/// How answers are given, if not by the writer itself.
+type Through = OnceLock<Box<dyn Fn(Answers) + Send + Sync>>;
+
 struct Inner {
     path: PathBuf,
     queue: Arc<Queue>,
-    counters: Arc<Counters>,
+    work: Arc<Work>,
     readers: Mutex<Vec<Connection>>,
     /// The writer, when nothing but a simulation runs it. It outlives the readers, whose closing then is cheap.
     #[cfg(feature = "simulation")]
@@ -78,6 +86,7 @@ struct Inner {
     space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
+    through: Arc<Through>,
 }
 
 /// What the writer has done since the ledger was opened.
@@ -87,12 +96,6 @@ pub struct Stats {
     pub commits: u64,
     /// Changes that those transactions held.
     pub changes: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    commits: AtomicU64,
-    changes: AtomicU64,
 }
 
 impl Db {
@@ -137,20 +140,21 @@ impl Db {
         let space = Arc::new(Space::of(path));
         let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
-        let counters = Arc::new(Counters::default());
+        let work = Arc::new(Work::new());
+        let through = Arc::new(Through::new());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
             space.clone(),
             checkpointer.watch(),
-            counters.clone(),
+            (work.clone(), through.clone()),
         )?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue,
-            counters,
+            work,
             readers: Mutex::default(),
             #[cfg(feature = "simulation")]
             stepped: None,
@@ -158,6 +162,7 @@ impl Db {
             space,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
+            through,
         })))
     }
 
@@ -237,8 +242,9 @@ impl Db {
         told.recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Hands `change` to the writer and returns at once. `done` runs on the writer's thread, after the commit or
-    /// the failure; it must be quick and must not wait for the ledger.
+    /// Hands `change` to the writer and returns at once. `done` runs after the commit or the failure, on the writer's
+    /// thread or where [`answer_through`](Self::answer_through) has it run; it must be quick and must not wait for the
+    /// ledger.
     pub fn submit<T: Send + 'static>(
         &self,
         change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -263,12 +269,21 @@ impl Db {
         self.0.turnstile.directory_state()
     }
 
+    /// From now on the writer hands the answers of each commit to `through`, which has them given, one commit's after
+    /// the other's, on a thread that waits for no change; the writer goes on meanwhile. Only the first call counts.
+    pub fn answer_through(&self, through: impl Fn(Answers) + Send + Sync + 'static) {
+        let _ = self.0.through.set(Box::new(through));
+    }
+
     /// What the writer has done so far.
     pub fn stats(&self) -> Stats {
-        Stats {
-            commits: self.0.counters.commits.load(Ordering::Relaxed),
-            changes: self.0.counters.changes.load(Ordering::Relaxed),
-        }
+        let sizes = self.0.work.sizes.read();
+        Stats { commits: sizes.count, changes: sizes.sum }
+    }
+
+    /// The same in full, and how it is doing.
+    pub fn work(&self) -> &Work {
+        &self.0.work
     }
 }
 

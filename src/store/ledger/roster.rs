@@ -99,16 +99,45 @@ pub fn list(tx: &Tx<'_>, org_id: &str, host: Option<&str>) -> Result<Vec<AgentRo
     )
 }
 
-/// The names on the roster of one host.
+/// The names on the roster of one host, each with its pane.
 ///
 /// # Errors
 /// When the ledger cannot be read.
-pub fn names(tx: &Tx<'_>, org_id: &str, host: &str) -> Result<Vec<String>, StoreError> {
+pub fn panes(tx: &Tx<'_>, org_id: &str, host: &str) -> Result<Vec<(String, String)>, StoreError> {
     tx.all(
-        "SELECT name FROM agent WHERE org_id = ?1 AND host = ?2 AND present = 1",
+        "SELECT name, pane_id FROM agent WHERE org_id = ?1 AND host = ?2 AND present = 1",
         values![org_id, host],
-        |row| row.get(0),
+        |row| Ok((row.get(0)?, row.get(1)?)),
     )
+}
+
+/// Gives what waits for an agent to the name that it has now. What was delivered stays with the name that it had.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub fn rename(
+    tx: &Tx<'_>,
+    org_id: &str,
+    host: &str,
+    (old, new): (&str, &str),
+    now: Wall,
+) -> Result<(), StoreError> {
+    // One that waits for both already is not moved: it would be there twice.
+    tx.execute(
+        "UPDATE message_delivery SET agent = ?4, updated_at = ?5
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND state = 'queued'
+           AND NOT EXISTS (SELECT 1 FROM message_delivery o WHERE o.message_seq = message_delivery.message_seq
+                             AND o.host = ?2 AND o.agent = ?4)",
+        values![org_id, host, old, new, now],
+    )?;
+    tx.execute(
+        "UPDATE delivery SET agent = ?4, updated_at = ?5
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND state IN ('pending', 'dispatched', 'read')
+           AND NOT EXISTS (SELECT 1 FROM delivery o WHERE o.org_id = ?1 AND o.id = delivery.id AND o.host = ?2
+                             AND o.agent = ?4)",
+        values![org_id, host, old, new, now],
+    )?;
+    Ok(())
 }
 
 /// Whether an agent can be written to: its host is enrolled, and it is on the roster or was within the time

@@ -61,7 +61,7 @@ impl Space {
             return;
         }
         if let Err(err) = self.take_ballast() {
-            tracing::warn!(file = %self.ballast.display(), error = %err, "cannot keep room back on the disk");
+            tracing::warn!(file = %self.ballast.display(), %err, "cannot keep room back on the disk");
         }
         self.watch();
     }
@@ -102,7 +102,7 @@ impl Space {
             return;
         }
         if let Err(err) = self.take_ballast() {
-            tracing::debug!(error = %err, "the ballast cannot be taken again yet");
+            tracing::debug!(%err, "the ballast cannot be taken again yet");
             return;
         }
         self.is_tight.store(false, Ordering::Relaxed);

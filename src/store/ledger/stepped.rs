@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::connection::{self, Turnstile};
 use super::space::Space;
 use super::writer::{Job, Queue, Writer};
-use super::{COMMIT_GROUP, Counters, Db, Inner, StoreError, checkpoint, migrations};
+use super::{COMMIT_GROUP, Db, Inner, StoreError, Through, Work, checkpoint, migrations};
 
 /// Where in a commit the process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,8 @@ impl Db {
         let mut writer = connection::open(path)?;
         writer.pragma_update(None, "synchronous", "OFF").map_err(|err| StoreError::sql(path, err))?;
         migrations::run(&mut writer, path)?;
-        let counters = Arc::new(Counters::default());
+        let work = Arc::new(Work::new());
+        let through = Arc::new(Through::new());
         let space = Arc::new(Space::of(path));
         let writer = Writer::new(
             (writer, path),
@@ -56,19 +57,20 @@ impl Db {
             turnstile.clone(),
             space.clone(),
             checkpoint::Watch::unheard(space.clone()),
-            counters.clone(),
+            (work.clone(), through.clone()),
         )?;
         let state = State { writer, jobs: Vec::new(), crash: None, died: None };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue: Arc::new(Queue::default()),
-            counters,
+            work,
             readers: Mutex::default(),
             stepped: Some(Steps(Mutex::new(state))),
             turnstile,
             space,
             checkpointer: None,
             writer: None,
+            through,
         })))
     }
 
@@ -131,7 +133,7 @@ impl State {
         if crash == Some(Crash::After) {
             return self.die(Crash::After, committed);
         }
-        self.writer.answer(&mut self.jobs, ran, &outcome);
+        self.writer.answer(&mut self.jobs, ran, outcome);
         committed
     }
 

@@ -1,5 +1,6 @@
 //! Group commit: what shares a commit, what fails alone, and what is promised when.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use super::directory::OrgRow;

@@ -162,7 +162,8 @@ fn a_thousand_idle_connections_keep_nobody_out() {
     let token = worker.enrol("titan");
     let before = resident_bytes(worker.process.pid());
     let silent: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(worker.at).unwrap()).collect();
-    let idle: Vec<Daemon> = (0..CROWD).map(|_| Daemon::connect(worker.at, &token).unwrap()).collect();
+    let tokens = worker.enrol_many(CROWD);
+    let idle: Vec<Daemon> = tokens.iter().map(|token| Daemon::connect(worker.at, token).unwrap()).collect();
     let mut daemon = worker.daemon("titan", &token, &["jess"]);
     let accepted = worker.event(event("k").to_string().as_bytes());
     assert_eq!(accepted.status(), 202);

@@ -231,3 +231,34 @@ fn only_its_sender_is_told_what_became_of_a_message() {
     assert_eq!(status(&mut amy, "eve", id).unwrap_err(), "invalid_caller");
     assert_eq!(amy.call("amy", "message_status", json!({})).unwrap_err(), "bad_params");
 }
+
+#[test]
+fn what_waits_for_an_agent_follows_it_to_its_new_name() {
+    let (_worker, mut amy, mut bob, _beta) = pair();
+    let roster = |names: &[(&str, &str)]| {
+        let agents: Vec<Value> = names
+            .iter()
+            .map(|(name, pane)| {
+                json!({ "name": name, "kind": "program", "pane_id": pane, "status": "idle", "cwd": "/",
+                        "title": "", "named_by": "user" })
+            })
+            .collect();
+        json!({ "t": "roster", "agents": agents })
+    };
+    bob.say(&roster(&[("bob", "p1"), ("eve", "p2")]));
+    settled_roster(&mut bob, "eve");
+    for n in 1..=2 {
+        assert_eq!(amy.send(&format!("tx_00000000000{n}"), "amy@alpha", "bob@beta", "x")["t"], "send_ack");
+    }
+    let (first, second) = (bob.delivered(), bob.delivered());
+    assert_eq!(second["agent"], "bob");
+    bob.nak(&second, "draft_busy", true);
+    bob.say(&roster(&[("rob", "p1"), ("eve", "p2")]));
+    let again = bob.delivered();
+    assert_eq!((&again["id"], &again["agent"]), (&second["id"], &json!("rob")));
+    // An answer to what was sent under the old name counts.
+    bob.ack(&first);
+    settled_roster(&mut bob, "rob");
+    let told = amy.call("amy", "message_status", json!({ "id": first["id"] })).unwrap();
+    assert_eq!(told["recipients"], json!([{ "agent": "rob@beta", "state": "injected" }]));
+}

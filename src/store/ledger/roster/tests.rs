@@ -47,7 +47,7 @@ fn the_newest_roster_counts_and_the_absent_are_known_for_a_day() {
             (1, &agent("jess", "working"), later)
         );
         assert!(list(tx, &org, Some("other"))?.is_empty());
-        assert_eq!(names(tx, &org, "titan")?, ["jess"]);
+        assert_eq!(panes(tx, &org, "titan")?, [("jess".to_owned(), "p".to_owned())]);
         assert!(is_known(tx, &org, "titan", "mel")? && !is_known(tx, &org, "titan", "eve")?);
         replace(tx, &org, "titan", &[], START + DELIVERY_TTL)?;
         assert!(!is_known(tx, &org, "titan", "mel")? && is_known(tx, &org, "titan", "jess")?);
