@@ -92,6 +92,7 @@ impl fmt::Display for IdKind {
 
 thread_local! {
     static DRAWN: RefCell<([u8; 6 * 64], usize)> = const { RefCell::new(([0; 6 * 64], 6 * 64)) };
+    static LAST: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Six bytes of the system's random source, which is asked for many at a time: a Worker makes two ids an event.
@@ -109,9 +110,6 @@ fn random_six() -> [u8; 6] {
 /// Six bytes that are, as a number, 1 to 65,536 more than the last ones of this thread: too many steps to count
 /// anybody's rows by, too few to come around.
 fn beyond() -> [u8; 6] {
-    thread_local! {
-        static LAST: Cell<Option<u64>> = const { Cell::new(None) };
-    }
     let number = |[a, b, c, d, e, f]: [u8; 6]| u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
     let drawn = random_six();
     let next = LAST.get().map_or(number(drawn), |last| last + 1 + (number(drawn) & 0xffff));
@@ -145,6 +143,7 @@ pub mod seeded {
     pub fn seed(seed: Option<u64>) {
         STATE.set(seed);
         super::DRAWN.with_borrow_mut(|(bytes, used)| *used = bytes.len());
+        super::LAST.set(None);
     }
 
     /// Fills `bytes` if this thread has a seed (splitmix64).

@@ -83,6 +83,10 @@ pub(crate) enum Due {
     Act { host: usize, agent: String, id: String },
     /// A daemon says who is there.
     Roster { host: usize, life: u32 },
+    /// Operators put the first members into their rooms.
+    Convene,
+    /// An agent joins a room, or leaves it.
+    Move { host: usize, agent: &'static str },
     /// An agent wants to send.
     Speak,
     /// Somebody outside has something to tell.

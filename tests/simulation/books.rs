@@ -3,7 +3,7 @@
 use transit::store::StoreError;
 use transit::store::ledger::{Db, Row, Value};
 
-use super::story::{DeliveryRow, MessageRow};
+use super::story::{DeliveryRow, MessageRow, RoomPost};
 use super::world::World;
 
 impl World {
@@ -56,14 +56,15 @@ impl World {
         let messages = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body
+                    "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body,
+                            d.last_error
                      FROM message m JOIN message_delivery d ON d.message_seq = m.seq ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, sender, agent) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
                         let (state, reply_to, body) = (text(row, 4)?, row.get(5)?, text(row, 6)?);
-                        Ok(MessageRow { org, id, sender, agent, state, reply_to, body })
+                        Ok(MessageRow { org, id, sender, agent, state, error: row.get(7)?, reply_to, body })
                     },
                 )
             })
@@ -83,7 +84,23 @@ impl World {
                 )
             })
         });
+        let posts = self.look_at_ledger(|db| {
+            db.read(|tx| {
+                tx.all(
+                    "SELECT org_id, id, sender, room_number FROM message
+                     WHERE room_number IS NOT NULL ORDER BY org_id, room_number",
+                    NOTHING,
+                    |row| {
+                        let org = self.org_no(&text(row, 0)?);
+                        let number = row.get::<i64>(3)?.unsigned_abs();
+                        Ok(RoomPost { org, id: text(row, 1)?, sender: text(row, 2)?, number })
+                    },
+                )
+            })
+        });
         (self.story.messages, self.story.deliveries) = (messages, deliveries);
+        self.tally.posted = posts.len() as u64;
+        self.story.posts = posts;
         self.tally.bounces = self.story.messages.iter().filter(|row| row.sender == "transit").count() as u64;
         if let Some(process) = &self.process {
             let stats = process.db().stats();

@@ -48,14 +48,23 @@ const FAULTS: &[Fault] = &[
         story.messages.retain(|row| row.sender != "transit");
         Some(())
     }),
-    ("event", |story| story.deliveries.pop().map(drop)),
+    ("event", |story| {
+        let at = to_an_agent(story)?;
+        story.deliveries.remove(at);
+        Some(())
+    }),
     ("event", |story| {
         story.deliveries.first_mut()?.state = "read".into();
         Some(())
     }),
     ("event", |story| {
-        let row = story.deliveries.first()?.clone();
+        let row = story.deliveries[to_an_agent(story)?].clone();
         story.deliveries.push(row);
+        Some(())
+    }),
+    ("event", |story| {
+        let event = story.events.iter_mut().find(|event| !event.taken.is_empty())?;
+        event.taken.push((200, "dlv_000000000000".into()));
         Some(())
     }),
     ("once", |story| {
@@ -87,6 +96,21 @@ const FAULTS: &[Fault] = &[
         }
         None
     }),
+    ("room", |story| {
+        story.posts.first()?;
+        story.posts.remove(0);
+        Some(())
+    }),
+    ("room", |story| {
+        let post = story.posts.iter().find(|post| post.sender != "ada@titan")?;
+        let (org, id) = (post.org, post.id.clone());
+        story.messages.retain(|row| row.org != org || row.id != id || row.agent != "ada@titan");
+        Some(())
+    }),
+    ("room", |story| {
+        *story.shown.iter_mut().find_map(|shown| shown.seq.as_mut())? += 1;
+        Some(())
+    }),
     ("settled", |story| {
         story.delivered.last_mut()?.was_open = false;
         Some(())
@@ -114,7 +138,7 @@ const FAULTS: &[Fault] = &[
         Some(())
     }),
     ("owner", |story| {
-        let called = story.called.iter_mut().find(|one| one.whose != Whose::Own)?;
+        let called = story.called.iter_mut().find(|one| one.whose == Whose::Others)?;
         called.result = Ok(json!({ "duplicate": false }));
         Some(())
     }),
@@ -142,6 +166,11 @@ const FAULTS: &[Fault] = &[
         Some(())
     }),
 ];
+
+/// A delivery that is one agent's alone.
+fn to_an_agent(story: &Story) -> Option<usize> {
+    story.deliveries.iter().position(|row| !row.key.starts_with("siren"))
+}
 
 /// Plants every fault in a story that was right. Answers how many there are.
 pub(crate) fn all_are_found() -> Result<u64, String> {

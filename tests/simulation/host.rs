@@ -352,7 +352,7 @@ impl Host {
         }
         self.send_due(agenda.now);
         self.inject_due(agenda);
-        agenda.soon(1_000, Due::Pump { host: self.index, life: self.life });
+        agenda.soon(2_000, Due::Pump { host: self.index, life: self.life });
     }
 
     /// One message of a pair is under way at a time, so that a refused one is not passed by the next.
@@ -411,10 +411,10 @@ impl Host {
         let row = self.row(id, agent)?;
         let parsed = envelope::parse(&row.envelope).expect("the Worker's envelopes can be read").envelope;
         let redelivery = row.redelivery;
-        let (told, seq) = match parsed.kind {
-            Kind::Channel { redelivery, .. } => (Some(redelivery), None),
-            Kind::Room { seq, .. } => (None, Some(seq)),
-            Kind::Dm => (None, None),
+        let (told, seq, conversation) = match parsed.kind {
+            Kind::Channel { redelivery, conversation_id, .. } => (Some(redelivery), None, conversation_id),
+            Kind::Room { seq, .. } => (None, Some(seq), String::new()),
+            Kind::Dm => (None, None, String::new()),
         };
         if is_alive {
             let op = HostOp::Injected { id: id.to_owned(), agent: agent.to_owned(), redelivery };
@@ -424,7 +424,9 @@ impl Host {
             org,
             agent: format!("{agent}@{name}"),
             id: id.to_owned(),
+            from: parsed.from,
             body: parsed.body,
+            conversation,
             redelivery: told,
             seq,
             life,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use transit::clock::{Clock, Mono};
+use transit::clock::Clock;
 use transit::proto::wire::NakCode;
 use transit::store::ledger::deliveries;
 use transit::store::ledger::messages::{self, Queue};
@@ -29,7 +29,8 @@ impl World {
         self.process = Some(process);
         let life = self.life;
         self.agenda.soon(1_000, Due::Sweep { life });
-        self.agenda.soon(100, Due::Post { life });
+        self.post_at = Some(self.agenda.now);
+        self.agenda.at(self.agenda.now, Due::Post { life });
     }
 
     /// Sees to it that the Worker does what there is to do, a moment later.
@@ -60,7 +61,9 @@ impl World {
             }
         }
         if process.is_poked() {
-            self.agenda.soon(50, Due::Post { life });
+            let at = self.agenda.now + self.agenda.rng.wait(50);
+            self.post_at = Some(at);
+            self.agenda.at(at, Due::Post { life });
         }
         if let Some(at) = process.wake_at().map(|at| at.max(self.agenda.now + Duration::from_millis(1)))
             && self.wake_at.is_none_or(|before| at < before)
@@ -80,7 +83,7 @@ impl World {
             Some(Crash::After) => self.tally.crashes_after += 1,
             None => self.tally.kills += 1,
         }
-        self.trace.line(self.agenda.now, || format!("the Worker dies {how}"));
+        self.trace.line(self.agenda.now, format_args!("the Worker dies {how}"));
         drop(process);
         for wire in 0..self.wires.opened() {
             if self.wires.get(wire).life == self.life {
@@ -90,7 +93,7 @@ impl World {
         self.life += 1;
         self.turns.clear();
         self.buffers.clear();
-        (self.commit_at, self.wake_at) = (None, None);
+        (self.commit_at, self.wake_at, self.post_at) = (None, None, None);
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.unanswered(waiting);
         }
@@ -147,11 +150,11 @@ impl World {
         for text in spoken.frames {
             self.tally.frames += 1;
             self.check_promise(wire, &text);
-            self.trace.line(self.agenda.now, || format!("the Worker says on {wire}: {text}"));
+            self.trace.line(self.agenda.now, format_args!("the Worker says on {wire}: {text}"));
             self.wires.send(&mut self.agenda, wire, End::Host, text);
         }
         if let Some(end) = spoken.end {
-            self.trace.line(self.agenda.now, || format!("the Worker closes {wire}: {end:?}"));
+            self.trace.line(self.agenda.now, format_args!("the Worker closes {wire}: {end:?}"));
             self.buffers.remove(&conn);
             if let Some(process) = &mut self.process {
                 process.gone(conn, Some(&end));
@@ -230,6 +233,9 @@ impl World {
 
     /// Posts what is due, one after another.
     pub(crate) fn post_replies(&mut self) {
+        if self.post_at != Some(self.agenda.now) {
+            return; // it is looked at another time
+        }
         let Some(process) = &self.process else { return };
         let (due, look_again) = process.due_posts().unwrap();
         let life = self.life;
@@ -240,7 +246,9 @@ impl World {
             self.post_reply(&post);
         }
         let pause = if self.night { Duration::from_secs(300) } else { look_again };
-        self.agenda.after(pause.max(Duration::from_millis(200)), Due::Post { life });
+        let at = self.agenda.now + pause.max(Duration::from_millis(200));
+        self.post_at = Some(at);
+        self.agenda.at(at, Due::Post { life });
     }
 
     pub(crate) fn wall(&self) -> transit::clock::Wall {
@@ -253,10 +261,5 @@ impl World {
             Waiting::Event { event, .. } => self.deliver_later(event),
             Waiting::Enrolment { .. } => {} // the host tries again with its next connection
         }
-    }
-
-    /// The moment as the monotonic clock has it.
-    pub(crate) fn now(&self) -> Mono {
-        self.agenda.now
     }
 }

@@ -2,7 +2,8 @@
 //! go wrong, and a death at every commit. A seed tells one story, always the same.
 //!
 //! `cargo test --features simulation --test simulation -- --seeds 1000` tells so many and prints what they prove;
-//! `-- --seed 7 --trace` tells one, step by step.
+//! `-- --seed 7 --trace` tells one, step by step. Besides, a story in which nothing goes wrong is told once for each
+//! commit, with the Worker dying before it or after it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test fails by panicking, and tells what it did
 #![allow(missing_docs)] // a program of its own
@@ -32,15 +33,17 @@ use tally::Tally;
 use world::{Plot, World};
 
 /// Stories that are told when nobody says how many.
-const SEEDS: u64 = 24;
-/// Commits of the quiet story at which the Worker dies when nobody says how many: every `n`th is one of them.
-const COMMITS: u64 = 40;
+const SEEDS: u64 = 10;
+/// Commits of the quiet story at which the Worker dies when nobody says how many, spread over all of them.
+const COMMITS: u64 = 20;
 
 /// What is asked for.
 struct Asked {
     first: u64,
     seeds: u64,
     commits: u64,
+    /// Only the quiet story, with this death.
+    death: Option<(u64, Crash)>,
     is_told: bool,
 }
 
@@ -48,7 +51,9 @@ fn main() -> ExitCode {
     let asked = match asked(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(why) => {
-            println!("simulation: {why}\nusage: [--seeds N | --seed N [--trace]] [--commits N]");
+            println!(
+                "simulation: {why}\nusage: [--seeds N] [--commits N], or one of [--seed N] [--die-before N] [--die-after N] and [--trace]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -62,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { first: 0, seeds: SEEDS, commits: COMMITS, is_told: false };
+    let mut asked = Asked { first: 0, seeds: SEEDS, commits: COMMITS, death: None, is_told: false };
     while let Some(word) = words.next() {
         let mut number = || {
             let text = words.next().ok_or_else(|| format!("{word} needs a number"))?;
@@ -72,6 +77,8 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--seeds" => asked.seeds = number()?,
             "--seed" => (asked.first, asked.seeds, asked.commits) = (number()?, 1, 0),
             "--commits" => asked.commits = number()?,
+            "--die-before" => asked.death = Some((number()?, Crash::Before)),
+            "--die-after" => asked.death = Some((number()?, Crash::After)),
             "--trace" => asked.is_told = true,
             other => return Err(format!("{other} is no option")),
         }
@@ -100,11 +107,13 @@ fn run(plot: Plot) -> Result<Told, String> {
 /// Tells one story and holds it against every law; counts how often each held.
 fn prove(plot: Plot, held: &mut [u64], tally: &mut Tally) -> Result<Told, String> {
     let again = || {
-        let crash = plot.crash.map(|(n, place)| format!(" (dies {place:?} commit {n})")).unwrap_or_default();
-        format!(
-            "seed {}{crash}: cargo test --features simulation --test simulation -- --seed {} --trace",
-            plot.seed, plot.seed
-        )
+        let which = match plot.crash {
+            None if plot.is_quiet => "--die-before 1000000".to_owned(),
+            None => format!("--seed {}", plot.seed),
+            Some((n, Crash::Before)) => format!("--die-before {n}"),
+            Some((n, Crash::After)) => format!("--die-after {n}"),
+        };
+        format!("it alone: cargo test --features simulation --test simulation -- {which} --trace")
     };
     let told = run(plot).map_err(|why| format!("{why}\n{}", again()))?;
     for (law, held) in LAWS.iter().zip(held) {
@@ -118,6 +127,11 @@ fn prove(plot: Plot, held: &mut [u64], tally: &mut Tally) -> Result<Told, String
 fn tell(asked: &Asked) -> Result<(), String> {
     let began = Instant::now();
     let (mut held, mut tally) = (vec![0; LAWS.len()], Tally::default());
+    if asked.death.is_some() {
+        let plot = Plot { seed: 0, crash: asked.death, is_quiet: true, is_told: asked.is_told };
+        prove(plot, &mut held, &mut tally)?;
+        return Ok(());
+    }
     let seeds = asked.first..asked.first + asked.seeds;
     let plot = |seed| Plot { seed, crash: None, is_quiet: false, is_told: asked.is_told };
     let mut first = None;
@@ -146,7 +160,7 @@ fn crash_everywhere(most: u64, held: &mut [u64], tally: &mut Tally) -> Result<u6
     }
     let plot = |crash| Plot { seed: 0, crash, is_quiet: true, is_told: false };
     let commits = prove(plot(None), held, tally)?.tally.commits;
-    let step = (commits / most).max(1) as usize;
+    let step = commits.div_ceil(most).max(1) as usize;
     let mut crashes = 0;
     for n in (1..=commits).step_by(step) {
         for place in [Crash::Before, Crash::After] {

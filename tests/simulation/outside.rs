@@ -1,11 +1,13 @@
 //! Everybody else: senders of events, receivers of replies, agents who act, and operators.
 
 use serde_json::{Value, json};
-use transit::addr::{Host as HostName, Slug, Source};
+use transit::addr::{Host as HostName, Name, Slug, Source};
 use transit::limits::{INGEST_BURST, INGEST_RATE, ROTATION_OVERLAP};
 use transit::net::fetch;
 use transit::proto::ingest::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER};
 use transit::proto::wire::RpcError;
+use transit::store::ledger::messages::Queue;
+use transit::store::ledger::rooms::{self, By, Policy};
 use transit::store::ledger::sources::{self, NewSource};
 use transit::store::ledger::{Db, credentials, directory, inspect};
 use transit::worker::simulation::{Answered, DuePost, Process};
@@ -13,11 +15,17 @@ use transit::worker::simulation::{Answered, DuePost, Process};
 use super::agenda::Due;
 use super::host::{Call, Host};
 use super::story::{Called, Event, Posted, Whose};
-use super::world::{Org, Waiting, World};
+use super::world::{Org, ROOM, Waiting, World};
 
 /// The sources of each organisation: their names, whom they reach, and whether replies go anywhere.
-const SOURCES: [(&str, &str, bool); 3] =
-    [("ci", "ada@titan", true), ("pager", "cyd@rhea", true), ("feed", "bob@titan", false)];
+const SOURCES: [(&str, &str, bool); 4] = [
+    ("ci", "ada@titan", true),
+    ("pager", "cyd@rhea", true),
+    ("feed", "bob@titan", false),
+    ("siren", ROOM, true),
+];
+/// Who is in the room of an organisation from its beginning to its end.
+pub(crate) const MEMBERS: [(&str, &str); 2] = [("titan", "ada"), ("rhea", "cyd")];
 
 impl World {
     /// What an operator does beside the Worker, as a process of its own.
@@ -39,8 +47,11 @@ impl World {
                     id: id.clone(),
                     secrets: Default::default(),
                     paused: Default::default(),
+                    has_met: false,
                     messages: 0,
                 };
+                let (org_id, room) = (id.clone(), hall());
+                db.write(move |tx| rooms::create(tx, &org_id, &room, Policy::Open, None, now)).unwrap();
                 for (name, target, is_answered) in SOURCES {
                     let secret = credentials::fresh_secret();
                     let url = format!("https://receiver.example/{id}/");
@@ -62,6 +73,37 @@ impl World {
             });
             Vec::from(found)
         });
+    }
+
+    /// Puts the first members into the rooms, as soon as they are there.
+    pub(crate) fn convene(&mut self) {
+        if self.night {
+            return;
+        }
+        let now = self.wall();
+        for org in 0..self.orgs.len() {
+            let org_id = self.orgs[org].id.clone();
+            let joined = self.as_operator(|db| {
+                db.write(move |tx| {
+                    for (host, agent) in MEMBERS {
+                        let member = Queue { org_id: org_id.clone(), host: host.into(), agent: agent.into() };
+                        rooms::join(tx, &hall(), &member, By::Operator, now)?;
+                    }
+                    Ok(())
+                })
+            });
+            self.orgs[org].has_met |= joined.is_ok();
+        }
+        if !self.orgs.iter().all(|org| org.has_met) && !self.calm {
+            self.agenda.soon(5_000, Due::Convene);
+        }
+    }
+
+    /// One of the others joins the room, or leaves it.
+    pub(crate) fn move_between_rooms(&mut self, host: usize, agent: &str) {
+        let method = if self.agenda.rng.chance(60) { "join_room" } else { "leave_room" };
+        let call = Call { agent: agent.to_owned(), method, about: ROOM.to_owned(), whose: Whose::Rooms };
+        self.hosts[host].call(self.agenda.now, call, json!({ "room": "hall" }));
     }
 
     /// A host needs a token: the operator gives it a code, and the daemon uses it.
@@ -98,10 +140,10 @@ impl World {
         if self.calm {
             return;
         }
-        self.agenda.soon(10_000, Due::Happens);
         if self.night {
             return;
         }
+        self.agenda.soon(10_000, Due::Happens);
         let burst = if self.agenda.rng.chance(3) { 30 } else { 3 };
         for _ in 0..self.agenda.rng.below(burst) {
             let event = self.story.events.len();
@@ -144,7 +186,7 @@ impl World {
     pub(crate) fn answered(&mut self, answered: Answered) {
         let Answered { asked, status, body } = answered;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        self.trace.line(self.now(), || format!("{asked:?} is answered {status} {body}"));
+        self.trace.line(self.agenda.now, format_args!("{asked:?} is answered {status} {body}"));
         match self.waiting.remove(&asked) {
             // The answer to an enrolment may be lost; then the host asks for another code.
             Some(Waiting::Enrolment { host }) if status == 200 && !self.agenda.rng.chance(10) => {
@@ -213,7 +255,7 @@ impl World {
         });
         if let Some(posted) = posted {
             self.tally.posts += 1;
-            self.trace.line(self.now(), || format!("a reply arrives: {posted:?}"));
+            self.trace.line(self.agenda.now, format_args!("a reply arrives: {posted:?}"));
             self.story.posted.push(posted);
         }
     }
@@ -228,9 +270,12 @@ impl World {
         {
             (about, whose) = (others, theirs);
         }
-        let key = self.conversation(&about);
+        let (key, is_of_room) = self.conversation(&about);
+        if is_of_room && whose != Whose::Foreign {
+            whose = Whose::Rooms;
+        }
         let method = match self.agenda.rng.below(100) {
-            0..25 if !self.calm && whose == Whose::Own => return, // it is busy; the delivery comes again
+            0..25 if !self.calm && about == id => return, // it is busy; the delivery comes again
             25..45 => "read_message",
             45..70 => "mark_handled",
             _ => "chat_reply",
@@ -244,8 +289,9 @@ impl World {
                 "message": format!("org {org} answers {about}, {}", self.agenda.rng.below(1000)),
             }),
         };
+        let about_other = about != id;
         let call = Call { agent: agent.to_owned(), method, about, whose };
-        if !self.hosts[host].call(self.agenda.now, call, params) || whose != Whose::Own {
+        if !self.hosts[host].call(self.agenda.now, call, params) || about_other {
             // Nothing was done about its own.
             self.act_again(host, agent, id);
         }
@@ -256,10 +302,12 @@ impl World {
         self.agenda.soon(longest, Due::Act { host, agent: agent.to_owned(), id: id.to_owned() });
     }
 
-    /// The conversation of a delivery, as its event has it.
-    fn conversation(&self, id: &str) -> String {
-        let event = self.story.events.iter().find(|event| event.taken.iter().any(|taken| taken.1 == id));
-        event.map(|event| format!("c-{}-{}", event.org, event.key)).unwrap_or_default()
+    /// The conversation of a delivery, as its envelope has it, and whether that is a room's.
+    fn conversation(&self, id: &str) -> (String, bool) {
+        let shown = self.story.shown.iter().rev().find(|shown| shown.id == id);
+        let conversation = shown.map(|shown| shown.conversation.clone()).unwrap_or_default();
+        let is_of_room = conversation.contains("-siren-");
+        (conversation, is_of_room)
     }
 
     /// A delivery that is not this agent's.
@@ -279,7 +327,7 @@ impl World {
     pub(crate) fn called(&mut self, host: usize, call: Call, result: Result<Value, RpcError>) {
         let Call { agent, method, about, whose } = call;
         let org = self.hosts[host].org;
-        self.trace.line(self.now(), || format!("{method} of {agent} about {about}: {result:?}"));
+        self.trace.line(self.agenda.now, format_args!("{method} of {agent} about {about}: {result:?}"));
         let state = self.process.as_ref().and_then(|process| {
             let rows = process.db().read(|tx| inspect::get(tx, &self.orgs[org].id, &about)).unwrap();
             rows.into_iter().next()
@@ -289,14 +337,17 @@ impl World {
             self.story.posted.iter().any(|posted| posted.is_taken && posted.body["delivery_id"] == about);
         let result = result.map_err(|err| err.code);
         let is_over = result.is_ok() && method != "read_message"
-            || matches!(&result, Err(code) if code == "already_handled");
-        if whose == Whose::Own && !is_over {
+            || matches!(&result, Err(code) if code == "already_handled" || code == "not_owner");
+        let is_own = about.starts_with("dlv_") && matches!(whose, Whose::Own | Whose::Rooms);
+        if is_own && !is_over {
             self.act_again(host, &agent, &about);
-        } else if whose == Whose::Own && self.agenda.rng.chance(15) && !self.calm {
+        } else if is_own && self.agenda.rng.chance(15) && !self.calm {
             self.act_again(host, &agent, &about); // it has forgotten that it did
         }
         self.tally.calls += 1;
-        let failed_by_itself = matches!(&result, Err(code) if code == "rpc_error");
+        // It was not done, for a reason of its own: no ledger, no answer in time, a roster that is not there yet.
+        let failed_by_itself =
+            matches!(&result, Err(code) if code == "rpc_error" || code == "invalid_caller");
         if !failed_by_itself {
             self.story.called.push(Called { org, method, about, whose, result, is_settled, is_taken });
         }
@@ -306,10 +357,10 @@ impl World {
         if self.calm {
             return;
         }
-        self.agenda.soon(20_000, Due::Operate);
         if self.night {
             return;
         }
+        self.agenda.soon(20_000, Due::Operate);
         self.tally.operations += 1;
         let org = self.agenda.rng.below(2);
         let (source, ..) = *self.agenda.rng.one(&SOURCES);
@@ -398,6 +449,10 @@ impl World {
 
 fn answer(status: u16) -> fetch::Answer {
     fetch::Answer { status, retry_after: None, body: Vec::new(), is_cut: false }
+}
+
+fn hall() -> Name {
+    ROOM[1..].parse().expect("it is a name")
 }
 
 /// What a receiver sees of a reply.

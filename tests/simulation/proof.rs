@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::host::UNWELCOME;
+use super::outside::MEMBERS;
 use super::story::{Accepted, Story, Whose};
+use super::world::ROOM;
 
 /// Something that always holds.
 pub(crate) struct Law {
@@ -29,6 +31,7 @@ pub(crate) const LAWS: &[Law] = &[
     Law { name: "event", says: "an event that was taken is one delivery, shown and settled", check: event },
     Law { name: "once", says: "nothing is shown twice but after a crash, or with its note", check: once },
     Law { name: "order", says: "messages of a pair are shown in the order they were sent", check: order },
+    Law { name: "room", says: "a room counts without gaps and tells every member, in order", check: room },
     Law { name: "settled", says: "what is settled is never delivered again", check: settled },
     Law {
         name: "reply",
@@ -98,6 +101,8 @@ fn fate(story: &Story) -> Result<u64, String> {
             let was_shown = shown.contains(&(*org, id.as_str(), row.agent.as_str()));
             let is_right = match row.state.as_str() {
                 "injected" => was_shown && bounces == 0,
+                // A member of a room whom nobody knows any more is passed over, and nobody is told.
+                "dead" if accepted.to == ROOM && row.error.as_deref() == Some("no_route") => bounces == 0,
                 "dead" => bounces == 1,
                 _ => false,
             };
@@ -118,11 +123,16 @@ fn event(story: &Story) -> Result<u64, String> {
         let ids: BTreeSet<&String> = event.taken.iter().map(|taken| &taken.1).collect();
         let rows: Vec<_> =
             story.deliveries.iter().filter(|row| row.org == event.org && row.key == event.key).collect();
-        let [row] = rows.as_slice() else {
+        // One to a room is one a member, all under one id.
+        let most = if event.source == "siren" { 9 } else { 1 };
+        let Some(row) = rows.first().filter(|_| rows.len() <= most) else {
             return Err(format!("event {} of org {} has {} deliveries", event.key, event.org, rows.len()));
         };
-        if ids.len() != 1 || !ids.contains(&row.id) {
+        if ids.len() != 1 || rows.iter().any(|row| !ids.contains(&row.id)) {
             return Err(format!("event {} was taken as {ids:?} and is {}", event.key, row.id));
+        }
+        if let Some(open) = rows.iter().find(|other| other.state != row.state) {
+            return Err(format!("{} is {} for one and {} for another", row.id, row.state, open.state));
         }
         let was_shown = story.shown.iter().any(|shown| shown.id == row.id && shown.org == event.org);
         if row.state != "handled" || !(was_shown || story.by_operator.contains(&row.id)) {
@@ -160,6 +170,42 @@ fn order(story: &Story) -> Result<u64, String> {
             && before > at
         {
             return Err(format!("{id} of {from} was shown to {to} before {earlier}"));
+        }
+    }
+    Ok(count)
+}
+
+fn room(story: &Story) -> Result<u64, String> {
+    for org in 0..2 {
+        let numbers = story.posts.iter().filter(|post| post.org == org).map(|post| post.number);
+        if let Some((expected, found)) = (1..).zip(numbers).find(|(expected, found)| expected != found) {
+            return Err(format!("the room of org {org} has no {expected}, but {found}"));
+        }
+    }
+    let rows: BTreeSet<_> =
+        story.messages.iter().map(|row| (row.org, row.id.as_str(), row.agent.as_str())).collect();
+    let members = MEMBERS.map(|(host, agent)| format!("{agent}@{host}"));
+    let mut count = 0;
+    for post in &story.posts {
+        for member in members.iter().filter(|member| **member != post.sender) {
+            count += 1;
+            if !rows.contains(&(post.org, post.id.as_str(), member.as_str())) {
+                return Err(format!("{} of org {} was never for {member}", post.id, post.org));
+            }
+        }
+    }
+    let numbers: BTreeMap<_, _> =
+        story.posts.iter().map(|post| ((post.org, post.id.as_str()), post.number)).collect();
+    let (mut seen, mut latest) = (BTreeSet::new(), BTreeMap::new());
+    for shown in story.shown.iter().filter(|shown| shown.seq.is_some()) {
+        if numbers.get(&(shown.org, shown.id.as_str())) != shown.seq.as_ref() {
+            return Err(format!("{} was shown as number {:?}", shown.id, shown.seq));
+        }
+        if seen.insert((shown.org, &shown.agent, &shown.id)) {
+            let before = latest.insert((shown.org, &shown.agent, &shown.from), shown.seq);
+            if before > Some(shown.seq) {
+                return Err(format!("{} was shown to {} too late", shown.id, shown.agent));
+            }
         }
     }
     Ok(count)
@@ -212,6 +258,8 @@ fn owner(story: &Story) -> Result<u64, String> {
     for called in &story.called {
         let code = called.result.as_ref().err().map(String::as_str);
         let is_right = match called.whose {
+            // Who is a member changes all the time.
+            Whose::Rooms => code.is_none_or(|code| !matches!(code, "not_found" | "bad_params")),
             Whose::Foreign => code == Some("not_found"),
             Whose::Others => code == Some("not_owner"),
             // What was done is done: the ledger has it.

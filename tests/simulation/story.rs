@@ -24,7 +24,10 @@ pub(crate) struct Shown {
     pub(crate) org: usize,
     pub(crate) agent: String,
     pub(crate) id: String,
+    pub(crate) from: String,
     pub(crate) body: String,
+    /// Of a delivery from a source: its conversation.
+    pub(crate) conversation: String,
     /// Of a delivery from a source: how often it was shown before, as it says.
     pub(crate) redelivery: Option<u32>,
     /// Of a message to a room: its number there.
@@ -75,6 +78,8 @@ pub(crate) struct Posted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Own,
+    /// A room's, of which the agent may be a member.
+    Rooms,
     /// Another agent's of the organisation.
     Others,
     /// Another organisation's.
@@ -102,8 +107,18 @@ pub(crate) struct MessageRow {
     pub(crate) sender: String,
     pub(crate) agent: String,
     pub(crate) state: String,
+    pub(crate) error: Option<String>,
     pub(crate) reply_to: Option<String>,
     pub(crate) body: String,
+}
+
+/// A message to a room, as the ledger has it at the end.
+#[derive(Debug, Clone)]
+pub(crate) struct RoomPost {
+    pub(crate) org: usize,
+    pub(crate) id: String,
+    pub(crate) sender: String,
+    pub(crate) number: u64,
 }
 
 /// A delivery from a source, as the ledger has it at the end.
@@ -133,6 +148,7 @@ pub(crate) struct Story {
     /// Deliveries that an operator has settled.
     pub(crate) by_operator: BTreeSet<String>,
     pub(crate) messages: Vec<MessageRow>,
+    pub(crate) posts: Vec<RoomPost>,
     pub(crate) deliveries: Vec<DeliveryRow>,
     /// What had not come to rest.
     pub(crate) restless: Vec<String>,

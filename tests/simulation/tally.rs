@@ -5,6 +5,7 @@ use std::time::Duration;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tally {
     pub(crate) messages: u64,
+    pub(crate) posted: u64,
     pub(crate) events: u64,
     pub(crate) shown: u64,
     pub(crate) redelivered: u64,
@@ -40,6 +41,7 @@ impl Tally {
     fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
         vec![
             ("messages accepted", &mut self.messages),
+            ("of these posted to rooms", &mut self.posted),
             ("events told", &mut self.events),
             ("envelopes shown", &mut self.shown),
             ("of these again, with a note", &mut self.redelivered),

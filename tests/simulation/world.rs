@@ -23,10 +23,14 @@ use super::wires::Wires;
 
 /// Every story begins on this day.
 const BEGIN: Wall = Wall(1_767_225_600_000);
-/// Time in which things go wrong and agents speak.
+/// Time in which things go wrong and agents speak; less where nothing but one thing goes wrong.
 const TROUBLE: Duration = Duration::from_secs(300);
+const QUIET: Duration = Duration::from_secs(60);
 /// Time after that in which everything must have come to rest.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+
+/// The room of each organisation.
+pub(crate) const ROOM: &str = "#hall";
 
 /// How a story is told.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +50,8 @@ pub(crate) struct Org {
     /// The secrets of its sources, by name; the newest last.
     pub(crate) secrets: BTreeMap<&'static str, Vec<Secret>>,
     pub(crate) paused: BTreeSet<&'static str>,
+    /// The first members are in its room.
+    pub(crate) has_met: bool,
     /// Numbers its messages.
     pub(crate) messages: u64,
 }
@@ -80,6 +86,7 @@ pub(crate) struct World {
     pub(crate) buffers: BTreeMap<Conn, Vec<String>>,
     pub(crate) commit_at: Option<Mono>,
     pub(crate) wake_at: Option<Mono>,
+    pub(crate) post_at: Option<Mono>,
     pub(crate) waiting: BTreeMap<Asked, Waiting>,
     done: bool,
     _dir: tempfile::TempDir,
@@ -117,6 +124,7 @@ impl World {
             buffers: BTreeMap::new(),
             commit_at: None,
             wake_at: None,
+            post_at: None,
             waiting: BTreeMap::new(),
             done: false,
             _dir: dir,
@@ -128,7 +136,8 @@ impl World {
         }
         world.agenda.soon(4_000, Due::Speak);
         world.agenda.soon(4_000, Due::Happens);
-        world.agenda.after(TROUBLE, Due::Calm);
+        world.agenda.after(Duration::from_secs(2), Due::Convene);
+        world.agenda.after(if plot.is_quiet { QUIET } else { TROUBLE }, Due::Calm);
         if !plot.is_quiet {
             world.agenda.soon(10_000, Due::Mishap);
             world.agenda.soon(30_000, Due::Operate);
@@ -141,7 +150,7 @@ impl World {
         while !self.done {
             let due = self.agenda.next().expect("the Worker always has something to come");
             self.clock.pass(self.agenda.now);
-            self.trace.line(self.agenda.now, || format!("{due:?}"));
+            self.trace.line(self.agenda.now, format_args!("{due:?}"));
             self.happen(due);
             self.drain_hosts();
             self.settle_worker();
@@ -202,6 +211,8 @@ impl World {
             | Due::Pump { .. }
             | Due::HostCommit { .. }
             | Due::Roster { .. } => {} // it died with its process
+            Due::Convene => self.convene(),
+            Due::Move { host, agent } => self.move_between_rooms(host, agent),
             Due::Speak => self.speak(),
             Due::Happens => self.something_happens(),
             Due::Deliver { event } => self.deliver_event(event),
@@ -250,7 +261,7 @@ impl World {
                     Heard::Committing(op) => self.hosts[host].commit(&mut self.agenda, op),
                     Heard::Called(call, result) => self.called(host, call, result),
                     Heard::Closed { code, wire } => {
-                        self.trace.line(self.agenda.now, || format!("host {host} closes {wire}: {code}"));
+                        self.trace.line(self.agenda.now, format_args!("host {host} closes {wire}: {code}"));
                         let is_fine = code == close::SILENT;
                         if !is_fine {
                             self.story.restless.push(format!("the daemon of host {host} closed with {code}"));
@@ -289,20 +300,21 @@ impl World {
 
     /// A few messages of one agent to one recipient.
     fn speak(&mut self) {
-        if !self.calm {
-            self.agenda.soon(6_000, Due::Speak);
-        }
-        if self.night {
+        if self.night || self.calm {
             return;
         }
+        self.agenda.soon(6_000, Due::Speak);
+        let has_met = self.orgs.iter().all(|org| org.has_met);
         let rng = &mut self.agenda.rng;
         let host = rng.below(self.hosts.len());
         let Host { org, name, agents, .. } = &self.hosts[host];
         let (org, name) = (*org, *name);
         let from = format!("{}@{name}", rng.one(agents));
-        let everywhere = ["ada@titan", "bob@titan", "cyd@rhea", "dan@rhea", "eve@dione", "cyd@rhea"];
+        let everywhere =
+            ["ada@titan", "bob@titan", "cyd@rhea", "dan@rhea", "eve@dione", "cyd@rhea", ROOM, ROOM];
+        let everywhere = if has_met { &everywhere[..] } else { &everywhere[..6] };
         let odd = ["nobody@titan", "transit@rhea", "not an address", "#nowhere"];
-        let to = if rng.chance(8) { *rng.one(&odd) } else { *rng.one(&everywhere) };
+        let to = if rng.chance(8) { *rng.one(&odd) } else { *rng.one(everywhere) };
         let burst = if rng.chance(3) { 25 } else { 4 };
         let count = rng.below(burst);
         let stolen = rng.chance(2).then(|| self.others_id(org, name)).flatten();
@@ -379,9 +391,12 @@ impl World {
                 if !host.away.remove(agent) {
                     host.away.insert(agent);
                 }
+                let agent = *self.agenda.rng.one(&["bob", "dan"]);
+                self.agenda.soon(1_000, Due::Move { host: victim, agent });
+                let host = &mut self.hosts[victim];
                 host.roster();
             }
-            96..98 => return self.nightfall(),
+            96..98 if self.tally.nights == 0 => return self.nightfall(),
             _ => self.lose_the_peer(victim),
         }
         self.agenda.soon(8_000, Due::Mishap);
@@ -419,7 +434,9 @@ impl World {
         for host in 0..self.hosts.len() {
             self.agenda.soon(5_000, Due::HostRestart { host });
         }
-        self.agenda.soon(10_000, Due::Mishap);
+        for due in [Due::Convene, Due::Mishap, Due::Speak, Due::Happens, Due::Operate] {
+            self.agenda.soon(10_000, due);
+        }
         self.agenda.after(TROUBLE / 2, Due::Calm);
     }
 

@@ -65,6 +65,10 @@ mod tests {
         });
         let queue = queue.unwrap();
         let due = |now| db.read(|tx| messages::due(tx, &queue, 0, now, 9)).unwrap().len();
+        assert_eq!(due(right), 1, "what never went out waits for no time");
+        let org_id = queue.org_id.clone();
+        let again = ahead + Duration::from_secs(5);
+        db.write(move |tx| messages::attempted(tx, &org_id, 1, again, ahead)).unwrap();
         assert_eq!(due(right), 0);
         assert_eq!(db.write(move |tx| catch_up(tx, right)).unwrap(), 1);
         assert_eq!((due(right), due(right + DELIVERY_TTL)), (1, 0), "nor does it live for longer than a day");

@@ -27,7 +27,8 @@ pub struct Due {
 }
 
 /// The deliveries of one agent beyond `after` that may go out now, in their order. One that is held lets nobody
-/// of its sender pass.
+/// of its sender pass; one that never went out waits for no time, so that a clock that was set back lets nobody pass
+/// it either.
 ///
 /// # Errors
 /// When the ledger cannot be read.
@@ -37,7 +38,8 @@ pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> R
                 CASE WHEN m.room_number IS NULL THEN NULL ELSE m.recipient END
          FROM message_delivery d JOIN message m ON m.seq = d.message_seq
          WHERE d.org_id = ?1 AND d.host = ?2 AND d.agent = ?3 AND d.state = 'queued' AND d.seq > ?4
-           AND d.next_attempt_at <= ?5 AND d.attempts < ?6 AND d.expires_at > ?5
+           AND (d.next_attempt_at <= ?5 OR (d.attempts = 0 AND d.held = 0))
+           AND d.attempts < ?6 AND d.expires_at > ?5
            AND NOT EXISTS (SELECT 1 FROM message_delivery e
                            WHERE e.org_id = ?1 AND e.host = ?2 AND e.agent = ?3 AND e.sender = d.sender
                              AND e.state = 'queued' AND e.held = 1 AND e.seq < d.seq)
