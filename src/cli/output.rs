@@ -118,7 +118,11 @@ impl Failure {
         let (exit, hint) = match err {
             StoreError::Io { doing: "read", .. } => (Exit::NoInput, None),
             StoreError::Io { source, .. } => (of_io(source), None),
-            StoreError::InTheWay { .. } | StoreError::ReadOnly { .. } => (Exit::CannotCreate, None),
+            StoreError::InTheWay { .. } => (Exit::CannotCreate, None),
+            StoreError::ReadOnly { .. } => (
+                Exit::CannotCreate,
+                Some("see who may write to it and to its directory, and whether the disk takes anything"),
+            ),
             StoreError::Full { .. } => {
                 (Exit::CannotCreate, Some("free some space and run the command again"))
             }
@@ -199,6 +203,12 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
         | Refusal::Settled { .. }
         | Refusal::NotDead { .. }
         | Refusal::NotQueued { .. } => (Exit::No, None),
+        Refusal::NotFound { what: "agent", .. } => (
+            Exit::NoRecipient,
+            Some(
+                "an agent is known once the transitd of an enrolled host has told of it: transit-worker host list",
+            ),
+        ),
         Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
         Refusal::QueueFull { .. } => {
             (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))

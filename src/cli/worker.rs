@@ -92,8 +92,8 @@ enum Verb {
     Backup(backup::Args),
     /// Look whether everything is in order, changing nothing.
     ///
-    /// Each finding is a line, with the way out. The exit status is 1 when something is wrong, and 74 when the database
-    /// is damaged.
+    /// Each finding is a line: ok, note, wrong or damaged, what it is about, and the way out. The exit status is 1 when
+    /// something is wrong, and 74 when the database is damaged.
     Doctor(doctor::Args),
     /// Users of the control plane.
     #[command(subcommand)]
@@ -343,6 +343,11 @@ const PAGE: Page = Page {
             super::logging::VARIABLE,
             "What serve logs: debug, or for example transit=trace,warn. It wins over -v.",
         ),
+        (
+            "LISTEN_FDS, LISTEN_PID",
+            "Sockets that systemd has opened for serve, which listens there instead. They outlive a restart.",
+        ),
+        ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that serve is ready, lives, and stops."),
     ],
     files: &[
         (

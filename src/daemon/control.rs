@@ -318,7 +318,7 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     match answered.recv_timeout(limits::RPC_WAIT + Duration::from_secs(1)) {
         Ok(Ok(result)) => {
             if let Some(id) = delivery {
-                take_out(host, caller, &id);
+                take_out(host, &id);
             }
             Ok(json!({ "result": result }))
         }
@@ -327,10 +327,9 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     }
 }
 
-/// A delivery that is settled is not shown any more, if it waits.
-fn take_out(host: &Host, caller: &Session, id: &str) {
-    let settled =
-        host.spool().and_then(|mut spool| spool.settled(id, caller.place.name.as_str(), host.wall()));
+/// A delivery that is settled is not shown any more, if it waits; to nobody, if it went to a room.
+fn take_out(host: &Host, id: &str) {
+    let settled = host.spool().and_then(|mut spool| spool.settled(id, host.wall()));
     match settled {
         Ok(()) => host.uplink.wake(),
         // It may be shown once more, with a note that says what to do then.

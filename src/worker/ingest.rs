@@ -48,8 +48,9 @@ pub(super) async fn receive(State(app): State<App>, request: Request) -> Respons
 }
 
 async fn take(app: &App, request: Request) -> Result<Response, Response> {
-    let store =
-        |err: StoreError| if err.is_out_of_room() { no_room() } else { failed("taking an event", &err) };
+    let store = |err: StoreError| {
+        if matches!(err, StoreError::Full { .. }) { no_room() } else { failed("taking an event", &err) }
+    };
     let (head, body) = request.into_parts();
     let sources =
         candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;

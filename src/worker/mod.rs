@@ -40,14 +40,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::store::StoreError;
 use crate::store::ledger::retention::Keep;
 use crate::store::ledger::sources::check_key;
-use crate::store::ledger::{self, Db, ServeLock, directory};
+use crate::store::ledger::{self, Answers, Db, ServeLock, directory};
 use crate::store::seal::MasterKey;
 use app::{App, Shared};
 use connection::{Door, Host};
@@ -182,6 +182,7 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         };
         let doors = enter(doors, is_inherited)?;
         let probe_doors = probe_doors.map(|(door, _)| enter(vec![door], false)).transpose()?;
+        answer_on_runtime(&db);
         let app: App = Arc::new(Shared::new(db, config.master_key, config.limits, stopping.clone()));
         app.loops.recall(&app.db, app.wall())?;
         let callbacks = tokio::spawn(callback::run(app.clone(), config.allow_private_callbacks));
@@ -272,6 +273,22 @@ fn run<F: Future<Output = Result<(), WorkerError>>>(
     // What still blocks a thread is a reply under way; it is posted again by the next server.
     runtime.shutdown_timeout(LAST_WAIT);
     ended
+}
+
+/// Has the answers of a commit given by one task, in their order. Whomever it wakes runs after it on the same thread:
+/// one wake-up from the writer's thread where there would be one for each who waits, and a link that is told of many
+/// messages hears of them at once.
+fn answer_on_runtime(db: &Db) {
+    let (hand_over, mut handed) = mpsc::unbounded_channel::<Answers>();
+    tokio::spawn(async move {
+        while let Some(answers) = handed.recv().await {
+            answers();
+        }
+    });
+    db.answer_through(move |answers| {
+        // Without the task the runtime is gone, and nobody waits.
+        let _ = hand_over.send(answers);
+    });
 }
 
 fn runtime(threads: usize) -> Result<Runtime, WorkerError> {

@@ -12,9 +12,9 @@ use crate::store::StoreError;
 use crate::store::ledger::retention::{self, Keep, Over, Table};
 
 /// Rows that one change removes.
-const REMOVED_AT_ONCE: usize = 100;
+const REMOVED_AT_ONCE: usize = 50;
 /// A pause is so many times as long as the change before it took.
-const PAUSE_FACTOR: u32 = 4;
+const PAUSE_FACTOR: u32 = 6;
 /// Between two sweeps. Where things are kept for less, so is this.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);

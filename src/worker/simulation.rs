@@ -26,7 +26,8 @@ use super::app::{App, Shared, lock, router};
 use super::callback::{self, Post};
 use super::clocks::Clocks;
 use super::link::{self, Doing, Heard, Link, Note};
-use super::{Limits, WorkerError, sweep};
+use super::sweep::{self, Round};
+use super::{Limits, WorkerError};
 use crate::clock::{Clock, Mono, Wall};
 use crate::net::fetch;
 use crate::proto::Close;
@@ -158,6 +159,8 @@ pub struct Process {
     clock: FakeClock,
     links: BTreeMap<Conn, Open>,
     tasks: Vec<Task>,
+    /// The latest round of what time does.
+    round: Option<Round>,
     /// Numbers connections and requests.
     count: u64,
     /// Gives library code that asks for one a runtime; nothing ever runs on it.
@@ -187,6 +190,7 @@ impl Process {
             clock: clock.clone(),
             links: BTreeMap::new(),
             tasks: Vec::new(),
+            round: None,
             count: 0,
             runtime: runtime.map_err(WorkerError::Runtime)?,
             _stop: stop,
@@ -317,12 +321,17 @@ impl Process {
         links.chain(self.clock.next_timer()).min()
     }
 
-    /// Does what time alone does, as in this round.
+    /// Does what time alone does, in a round of its own.
     ///
     /// # Errors
     /// When the ledger cannot be used.
-    pub fn sweep(&self, round: u32) -> Result<(), StoreError> {
-        sweep::sweep(&self.app, round, false)
+    pub fn sweep(&mut self) -> Result<(), StoreError> {
+        let round = match self.round {
+            Some(before) => before.next(&self.app, false),
+            None => Round::first(&self.app),
+        };
+        self.round = Some(round);
+        sweep::sweep(&self.app, round)
     }
 
     /// Whether there may be replies to post.

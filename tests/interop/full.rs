@@ -206,3 +206,20 @@ fn stop(mut worker: Worker) -> Vec<String> {
     assert!(worker.process.wait().success());
     std::iter::from_fn(|| worker.process.last_error()).collect()
 }
+
+#[test]
+fn a_disk_that_is_read_only_is_told_like_a_full_disk() {
+    let home = Home::new();
+    let disk = Disk::new(&home);
+    let database = disk.0.join("w.db");
+    let database = database.to_str().unwrap();
+    assert!(home.run("transit-worker", ["migrate", "--database", database], b"").status.success());
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).status();
+    assert!(remount.unwrap().success());
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["migrate"], &["org", "list"], &["doctor"]] {
+        let ran = home.run("transit-worker", [command, &["--database", database]].concat(), b"");
+        let words = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(73), "{command:?}: {words}");
+        assert!(ran.stdout.is_empty() && words.contains("w.db"), "{command:?}: {words}");
+    }
+}

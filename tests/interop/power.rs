@@ -185,3 +185,46 @@ fn promise(db: &Db, round: usize, cut: impl FnOnce()) -> BTreeSet<String> {
     });
     promised.into_inner().unwrap()
 }
+
+#[test]
+fn a_power_cut_loses_nothing_that_was_spooled() {
+    let home = Home::new();
+    let disk = Disk::new(&home);
+    let data = disk.at.join("data");
+    let secret = home.file("secret", SECRET);
+    let spool = |key: &str| {
+        let mut command = home.command("transit-send");
+        command.args(["http://127.0.0.1:9/ingest/ci", "--spool-only", "--conversation", "c", "-m", "hello"]);
+        command.args(["--event-key", key, "--secret-file"]).arg(&secret).env("TRANSIT_DATA_DIR", &data);
+        command.output().unwrap().status.success()
+    };
+    let promised = Mutex::new(BTreeSet::new());
+    for round in 0..cuts() {
+        let before = promised.lock().unwrap().len();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (promised, spool) = (&promised, &spool);
+                scope.spawn(move || {
+                    let keys = (0..).map(|n| format!("r{round}-t{thread}-{n}"));
+                    for key in keys.take_while(|key| spool(key)) {
+                        promised.lock().unwrap().insert(key);
+                    }
+                });
+            }
+            eventually(|| (promised.lock().unwrap().len() >= before + 20 + round % 7).then_some(()));
+            disk.cut();
+        });
+        disk.restore();
+        let mut list = home.command("transit-spool");
+        let listed = list.args(["list", "--json"]).env("TRANSIT_DATA_DIR", &data).output().unwrap();
+        assert!(listed.status.success(), "{}", text(&listed.stderr));
+        let key_of =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["event_key"].clone();
+        let kept: BTreeSet<_> =
+            text(&listed.stdout).lines().map(|line| key_of(line).as_str().unwrap().to_owned()).collect();
+        let promised = promised.lock().unwrap();
+        let lost: Vec<_> = promised.difference(&kept).collect();
+        assert!(lost.is_empty(), "{} of {} entries are lost: {lost:?}", lost.len(), promised.len());
+    }
+    tell(&format!("{} cuts: {} entries spooled, none lost", cuts(), promised.lock().unwrap().len()));
+}

@@ -6,6 +6,7 @@ mod limits;
 mod links;
 mod loops;
 mod messages;
+mod rooms;
 mod settle;
 
 use std::net::{SocketAddr, TcpStream};

@@ -217,10 +217,9 @@ impl World {
     }
 
     pub(crate) fn sweep(&mut self) {
-        let Some(process) = &self.process else { return };
-        self.sweeps += 1;
+        let Some(process) = &mut self.process else { return };
         // An error is that of a process that has died in a commit.
-        let swept = process.sweep(self.sweeps);
+        let swept = process.sweep();
         assert!(swept.is_ok() || process.db().is_dead(), "sweeping failed: {swept:?}");
         let pause = match self.night {
             true => Duration::from_secs(600),
@@ -251,7 +250,7 @@ impl World {
     /// Nobody will answer this any more.
     fn unanswered(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Event { event, .. } => self.agenda.soon(5_000, Due::Deliver { event }),
+            Waiting::Event { event, .. } => self.deliver_later(event),
             Waiting::Enrolment { .. } => {} // the host tries again with its next connection
         }
     }

@@ -98,6 +98,10 @@ impl World {
         if self.calm {
             return;
         }
+        self.agenda.soon(10_000, Due::Happens);
+        if self.night {
+            return;
+        }
         let burst = if self.agenda.rng.chance(3) { 30 } else { 3 };
         for _ in 0..self.agenda.rng.below(burst) {
             let event = self.story.events.len();
@@ -113,7 +117,6 @@ impl World {
                 self.agenda.soon(1_000, Due::Deliver { event });
             }
         }
-        self.agenda.soon(10_000, Due::Happens);
     }
 
     pub(crate) fn deliver_event(&mut self, event: usize) {
@@ -131,7 +134,7 @@ impl World {
         let signature = Signer::new(secret).sign(&timestamp, &body);
         let was_paused = self.orgs[org].paused.contains(source);
         let Some(process) = &mut self.process else {
-            return self.agenda.soon(10_000, Due::Deliver { event });
+            return self.deliver_later(event);
         };
         let headers = [(TIMESTAMP_HEADER, timestamp.as_str()), (SIGNATURE_HEADER, signature.as_str())];
         let asked = process.post(&format!("/ingest/{source}"), &headers, body);
@@ -173,8 +176,14 @@ impl World {
                 self.agenda.soon(60_000, Due::Deliver { event }); // the sender is not sure any more
             }
         } else {
-            self.agenda.soon(10_000, Due::Deliver { event });
+            self.deliver_later(event);
         }
+    }
+
+    /// A sender tries again, at night less often.
+    pub(crate) fn deliver_later(&mut self, event: usize) {
+        let longest = if self.night { 3_600_000 } else { 10_000 };
+        self.agenda.soon(longest, Due::Deliver { event });
     }
 
     fn check_event_is_kept(&mut self, event: usize, id: &str) {
@@ -243,7 +252,8 @@ impl World {
     }
 
     fn act_again(&mut self, host: usize, agent: &str, id: &str) {
-        self.agenda.soon(30_000, Due::Act { host, agent: agent.to_owned(), id: id.to_owned() });
+        let longest = if self.night { 3_600_000 } else { 30_000 };
+        self.agenda.soon(longest, Due::Act { host, agent: agent.to_owned(), id: id.to_owned() });
     }
 
     /// The conversation of a delivery, as its event has it.
@@ -296,7 +306,7 @@ impl World {
         if self.calm {
             return;
         }
-        self.agenda.soon(30_000, Due::Operate);
+        self.agenda.soon(20_000, Due::Operate);
         if self.night {
             return;
         }

@@ -26,7 +26,7 @@ const BEGIN: Wall = Wall(1_767_225_600_000);
 /// Time in which things go wrong and agents speak.
 const TROUBLE: Duration = Duration::from_secs(300);
 /// Time after that in which everything must have come to rest.
-const PATIENCE: Duration = Duration::from_secs(3 * 24 * 3600);
+const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// How a story is told.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +80,6 @@ pub(crate) struct World {
     pub(crate) buffers: BTreeMap<Conn, Vec<String>>,
     pub(crate) commit_at: Option<Mono>,
     pub(crate) wake_at: Option<Mono>,
-    pub(crate) sweeps: u32,
     pub(crate) waiting: BTreeMap<Asked, Waiting>,
     done: bool,
     _dir: tempfile::TempDir,
@@ -118,7 +117,6 @@ impl World {
             buffers: BTreeMap::new(),
             commit_at: None,
             wake_at: None,
-            sweeps: 0,
             waiting: BTreeMap::new(),
             done: false,
             _dir: dir,
@@ -291,6 +289,12 @@ impl World {
 
     /// A few messages of one agent to one recipient.
     fn speak(&mut self) {
+        if !self.calm {
+            self.agenda.soon(6_000, Due::Speak);
+        }
+        if self.night {
+            return;
+        }
         let rng = &mut self.agenda.rng;
         let host = rng.below(self.hosts.len());
         let Host { org, name, agents, .. } = &self.hosts[host];
@@ -316,9 +320,6 @@ impl World {
             let ts = "2026-01-01T00:00:00Z".to_owned();
             let message = SendFrame { id, from, to, body, reply_to: None, ts };
             self.accept(host, message);
-        }
-        if !self.calm {
-            self.agenda.soon(6_000, Due::Speak);
         }
     }
 

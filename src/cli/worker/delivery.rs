@@ -18,7 +18,7 @@ const STATES: [&str; 5] = ["pending", "dispatched", "read", "replied", "handled"
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// List deliveries in the order in which their events came.
+    /// List deliveries in the order in which their events came; one to a room once for each member.
     List {
         /// Only those that stand here.
         #[arg(long, value_name = "STATE", value_parser = STATES)]

@@ -159,7 +159,7 @@ fn update(
     let (org, name, policy) = (session.org(&one.org)?.id, one.room(WHAT)?, word.map(policy).transpose()?);
     let room = session.write(WHAT, move |tx| rooms::update(tx, &org, &name, policy, loop_limit))?;
     let limit = loop_limit_words(&room);
-    let words = format!("Room #{} is changed: {}, {limit}.", room.name, room.policy.as_str());
+    let words = format!("Room #{} is changed: {}, loop guard {limit}.", room.name, room.policy.as_str());
     session.print([(json!({ "room": record(&room) }), words)])
 }
 
@@ -222,17 +222,19 @@ fn remove(session: &Session, args: &OneMember) -> Result<Exit, Failure> {
 /// The body of a message, which keeps the rules of one that an agent sends.
 fn read_body(file: Option<&Path>, text: Option<String>) -> Result<String, Failure> {
     const WHAT: &str = "read the body";
+    let named = file.filter(|file| *file != Path::new("-"));
+    let name = named.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string());
     let bytes = match text {
         Some(text) => text.into_bytes(),
         None => {
             let mut bytes = Vec::new();
             // One byte more than is allowed is enough to know; an endless stream ends here.
             let longest = BODY_BYTES as u64 + 1;
-            let read = match file.filter(|file| *file != Path::new("-")) {
+            let read = match named {
                 Some(file) => File::open(file).and_then(|file| file.take(longest).read_to_end(&mut bytes)),
                 None => std::io::stdin().lock().take(longest).read_to_end(&mut bytes),
             };
-            read.map_err(|err| Failure::new(Exit::NoInput, WHAT, err))?;
+            read.map_err(|err| Failure::new(Exit::NoInput, format_args!("read {name}"), err))?;
             bytes
         }
     };
@@ -324,9 +326,9 @@ fn line(room: &RoomRow) -> String {
 
 fn loop_limit_words(room: &RoomRow) -> String {
     match room.loop_limit {
-        None => "the server's loop guard".to_owned(),
-        Some(0) => "no loop guard".to_owned(),
-        Some(limit) => format!("loop guard at {limit} messages"),
+        None => "as the server's".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(limit) => format!("{limit} messages"),
     }
 }
 

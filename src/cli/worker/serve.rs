@@ -69,14 +69,18 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let _ = service::outlive_file_limit();
     let database = place.path()?;
     let (master_key, origin) = master_key(&database)?;
-    let loops = loops(args.loop_limit, args.loop_window)?;
     service::raise_descriptor_limit();
     let inherited = service::inherited_listeners()
         .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
+    let limits = Limits {
+        loops: loops(args.loop_limit, args.loop_window)?,
+        connections: connections(service::descriptor_limit())?,
+        ..Limits::default()
+    };
     let config = Config {
         inherited: inherited.into_iter().map(Arc::new).collect(),
         metrics_listen: args.metrics_listen,
-        limits: Limits { loops, ..within_descriptors(service::descriptor_limit())? },
+        limits,
         public_url: args.public_url,
         allow_private_callbacks: args.allow_private_callbacks,
         keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
@@ -104,6 +108,17 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     Ok(Exit::Ok)
 }
 
+/// As many connections as there are descriptors for, and others beside them.
+fn connections(descriptors: u64) -> Result<u64, Failure> {
+    let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
+    if left == 0 {
+        let why =
+            format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
+        return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
+    }
+    Ok(limits::CONNECTIONS.min(left))
+}
+
 /// When agents go round in a loop: as the options say, else the configuration.
 fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration), Failure> {
     let told = match paths().ok().map(|paths| config::Config::load(&paths.config)).transpose() {
@@ -118,18 +133,6 @@ fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration)
     let of_config = told.window.as_ref().map(of_config).transpose()?;
     let window = window.or(of_config).unwrap_or(limits::LOOP_WINDOW);
     Ok((limit.or(told.limit).unwrap_or(limits::LOOP_LIMIT), window))
-}
-
-/// As many connections as there are descriptors for, and others beside them.
-fn within_descriptors(descriptors: u64) -> Result<Limits, Failure> {
-    let limits = Limits::default();
-    let left = descriptors.saturating_sub(limits::DESCRIPTORS_KEPT);
-    if left == 0 {
-        let why =
-            format!("{descriptors} open files are too few; {} are needed", limits::DESCRIPTORS_KEPT + 1);
-        return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
-    }
-    Ok(Limits { connections: limits.connections.min(left), ..limits })
 }
 
 /// Removes the ready file of a server that was killed, so that nobody takes it for ours.

@@ -16,10 +16,11 @@ use super::StoreError;
 use super::connection::{self, Turnstile};
 use super::space::Space;
 
-/// Pages (4 KiB) by which the log grows between two passive checkpoints: 16 MiB.
-const PASSIVE_PAGES: i32 = 4 * 1024;
-/// Pages at which the log is made to start anew: 64 MiB.
-const RESTART_PAGES: i32 = 16 * 1024;
+/// Pages (4 KiB) by which the log grows between two passive checkpoints: 4 MiB.
+const PASSIVE_PAGES: i32 = 1024;
+/// Pages at which the log is made to start anew: 16 MiB. What is written over costs the system less than what makes
+/// the file grow, and stays in its cache.
+const RESTART_PAGES: i32 = 4 * 1024;
 /// Before that, the log is moved until so few pages came meanwhile, 1 MiB, or so often; the writer waits for the rest.
 /// As often is it moved, and made to start anew, where there is too little room on the disk.
 const LEFT_PAGES: i32 = 256;

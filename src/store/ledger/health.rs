@@ -88,3 +88,77 @@ pub fn dead_messages(tx: &Tx<'_>) -> Result<u64, StoreError> {
         tx.one("SELECT COUNT(*) FROM message_delivery WHERE state = 'dead'", &[], |row| row.get::<i64>(0))?;
     Ok(dead.unwrap_or(0).unsigned_abs())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ledger::tests::with_org;
+
+    const NOW: Wall = Wall(1_700_000_000_000);
+
+    #[test]
+    fn what_waits_too_long_or_is_nearly_full_is_told() {
+        with_org(|tx, org| {
+            let id = org.id.as_str();
+            let put = |sql: &str| tx.execute(sql, values![id, NOW]).unwrap();
+            for (host, seen, revoked) in
+                [("new", "NULL", "NULL"), ("old", "?2", "NULL"), ("gone", "NULL", "?2")]
+            {
+                put(&format!(
+                    "INSERT INTO host (id, org_id, slug, daemon_ver, created_at, last_seen_at, revoked_at)
+                     VALUES ('hst_{host}', ?1, '{host}', '1', ?2, {seen}, {revoked})"
+                ));
+            }
+            assert_eq!(unseen_hosts(tx).unwrap(), [("default".to_owned(), "new".to_owned())]);
+
+            put("INSERT INTO source (integration_id, org_id, name, target_addr, prefixes, secret, secret_no, paused,
+                                     rate, burst, created_at, updated_at)
+                 VALUES ('int_1', ?1, 'ci', 'bob@new', '', '', 1, 0, 1, 1, ?2, ?2)");
+            put("INSERT INTO event (id, delivery_id, org_id, integration_id, event_key, conversation_id, content, meta,
+                                    digest, secret_no, created_at)
+                 VALUES ('evt_1', 'dlv_1', ?1, 'int_1', 'k', 'c', '', '', '', 1, ?2)");
+            put("INSERT INTO delivery (org_id, id, event_seq, integration_id, host, agent, state, attempts, shown,
+                                       misses, next_attempt_at, created_at, updated_at)
+                 VALUES (?1, 'dlv_1', 1, 'int_1', 'new', 'bob', 'replied', 1, 1, 0, ?2, ?2, ?2)");
+            put("INSERT INTO reply (org_id, delivery_id, integration_id, agent, message, state, attempts,
+                                    next_attempt_at, created_at)
+                 VALUES (?1, 'dlv_1', 'int_1', 'bob@new', 'done', 'due', 3, ?2, ?2)");
+            assert_eq!(failing_replies(tx, NOW + LONG_FAILING / 2).unwrap(), []);
+            let failing = &failing_replies(tx, NOW + LONG_FAILING).unwrap()[0];
+            assert_eq!((failing.source.as_str(), failing.replies, failing.since), ("ci", 1, NOW));
+
+            put("INSERT INTO message (org_id, id, host, sender, recipient, body, ts, created_at)
+                 VALUES (?1, 'tx_1', 'new', 'amy@new', 'bob@new', '', '', ?2)");
+            put("INSERT INTO message_delivery (org_id, message_seq, host, agent, sender, state, held, attempts,
+                                               next_attempt_at, expires_at, created_at, updated_at)
+                 VALUES (?1, 1, 'new', 'eve', 'amy@new', 'dead', 0, 0, ?2, ?2, ?2, ?2)");
+            assert_eq!(long_queues(tx).unwrap(), []);
+            assert_eq!(dead_messages(tx).unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_queue_is_told_before_it_is_full() {
+        with_org(|tx, org| {
+            for n in 0..LONG_QUEUE {
+                assert_eq!(long_queues(tx).unwrap(), [], "{n}");
+                let seq = tx
+                    .insert(
+                        "INSERT INTO message (org_id, id, host, sender, recipient, body, ts, created_at)
+                         VALUES (?1, ?2, 'new', 'amy@new', 'bob@new', '', '', ?3)",
+                        values![&org.id, format!("tx_{n}"), NOW],
+                    )
+                    .unwrap();
+                tx.execute(
+                    "INSERT INTO message_delivery (org_id, message_seq, host, agent, sender, state, held, attempts,
+                                                   next_attempt_at, expires_at, created_at, updated_at)
+                     VALUES (?1, ?2, 'new', 'bob', 'amy@new', 'queued', 0, 0, ?3, ?3, ?3, ?3)",
+                    values![&org.id, seq, NOW],
+                )
+                .unwrap();
+            }
+            let long = long_queues(tx).unwrap();
+            assert_eq!((long.len(), long[0].0.agent.as_str(), long[0].1), (1, "bob", LONG_QUEUE));
+        });
+    }
+}

@@ -28,6 +28,7 @@ pub mod retention;
 pub mod rooms;
 pub mod roster;
 mod serve_lock;
+pub mod set_back;
 pub mod sources;
 pub mod space;
 #[cfg(feature = "simulation")]
@@ -39,7 +40,7 @@ mod writer;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, params_from_iter};
@@ -67,6 +68,12 @@ const READERS_KEPT: usize = 8;
 #[derive(Clone)]
 pub struct Db(Arc<Inner>);
 
+/// The answers to the changes of one commit, to be given in one go.
+pub type Answers = Box<dyn FnOnce() + Send>;
+
+/// How answers are given, if not by the writer itself.
+type Through = OnceLock<Box<dyn Fn(Answers) + Send + Sync>>;
+
 struct Inner {
     path: PathBuf,
     queue: Arc<Queue>,
@@ -79,6 +86,7 @@ struct Inner {
     space: Arc<Space>,
     checkpointer: Option<Checkpointer>,
     writer: Option<JoinHandle<()>>,
+    through: Arc<Through>,
 }
 
 /// What the writer has done since the ledger was opened.
@@ -133,13 +141,14 @@ impl Db {
         let checkpointer = Checkpointer::start(path, space.clone())?;
         let queue = Arc::new(Queue::default());
         let work = Arc::new(Work::new());
+        let through = Arc::new(Through::new());
         let writer = writer::Writer::new(
             (writer, path),
             group,
             turnstile.clone(),
             space.clone(),
             checkpointer.watch(),
-            work.clone(),
+            (work.clone(), through.clone()),
         )?;
         let thread = writer.start(queue.clone())?;
         Ok(Self(Arc::new(Inner {
@@ -153,6 +162,7 @@ impl Db {
             space,
             checkpointer: Some(checkpointer),
             writer: Some(thread),
+            through,
         })))
     }
 
@@ -232,8 +242,9 @@ impl Db {
         told.recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Hands `change` to the writer and returns at once. `done` runs on the writer's thread, after the commit or
-    /// the failure; it must be quick and must not wait for the ledger.
+    /// Hands `change` to the writer and returns at once. `done` runs after the commit or the failure, on the writer's
+    /// thread or where [`answer_through`](Self::answer_through) has it run; it must be quick and must not wait for the
+    /// ledger.
     pub fn submit<T: Send + 'static>(
         &self,
         change: impl Fn(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -256,6 +267,12 @@ impl Db {
     /// is another one before anybody is told that they were changed, by this process or another. `None` when it cannot be told.
     pub fn directory_state(&self) -> Option<u64> {
         self.0.turnstile.directory_state()
+    }
+
+    /// From now on the writer hands the answers of each commit to `through`, which has them given, one commit's after
+    /// the other's, on a thread that waits for no change; the writer goes on meanwhile. Only the first call counts.
+    pub fn answer_through(&self, through: impl Fn(Answers) + Send + Sync + 'static) {
+        let _ = self.0.through.set(Box::new(through));
     }
 
     /// What the writer has done so far.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::connection::{self, Turnstile};
 use super::space::Space;
 use super::writer::{Job, Queue, Writer};
-use super::{COMMIT_GROUP, Db, Inner, StoreError, Work, checkpoint, migrations};
+use super::{COMMIT_GROUP, Db, Inner, StoreError, Through, Work, checkpoint, migrations};
 
 /// Where in a commit the process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,7 @@ impl Db {
         writer.pragma_update(None, "synchronous", "OFF").map_err(|err| StoreError::sql(path, err))?;
         migrations::run(&mut writer, path)?;
         let work = Arc::new(Work::new());
+        let through = Arc::new(Through::new());
         let space = Arc::new(Space::of(path));
         let writer = Writer::new(
             (writer, path),
@@ -56,7 +57,7 @@ impl Db {
             turnstile.clone(),
             space.clone(),
             checkpoint::Watch::unheard(space.clone()),
-            work.clone(),
+            (work.clone(), through.clone()),
         )?;
         let state = State { writer, jobs: Vec::new(), crash: None, died: None };
         Ok(Self(Arc::new(Inner {
@@ -69,6 +70,7 @@ impl Db {
             space,
             checkpointer: None,
             writer: None,
+            through,
         })))
     }
 
@@ -131,7 +133,7 @@ impl State {
         if crash == Some(Crash::After) {
             return self.die(Crash::After, committed);
         }
-        self.writer.answer(&mut self.jobs, ran, &outcome);
+        self.writer.answer(&mut self.jobs, ran, outcome);
         committed
     }
 

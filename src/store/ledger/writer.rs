@@ -23,7 +23,7 @@ use rusqlite::{Connection, ffi};
 use super::checkpoint::Watch;
 use super::connection::Turnstile;
 use super::space::Space;
-use super::{StoreError, Tx, Work};
+use super::{StoreError, Through, Tx, Work};
 
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
@@ -169,6 +169,7 @@ pub(super) struct Writer {
     turnstile: Arc<Turnstile>,
     space: Arc<Space>,
     work: Arc<Work>,
+    through: Arc<Through>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -180,7 +181,7 @@ impl Writer {
         turnstile: Arc<Turnstile>,
         space: Arc<Space>,
         watch: Watch,
-        work: Arc<Work>,
+        (work, through): (Arc<Work>, Arc<Through>),
     ) -> Result<Self, StoreError> {
         let told = move |_: &mut rusqlite::hooks::Wal, pages| {
             watch.log_has(pages);
@@ -188,7 +189,7 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, space, work, directory: Cell::default() })
+        Ok(Self { connection, path, group, turnstile, space, work, through, directory: Cell::default() })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -212,12 +213,12 @@ impl Writer {
     fn group(&self, jobs: &mut Vec<Box<dyn Job>>) {
         let began = self.work.begin();
         let (mut ran, mut outcome) = self.attempt(jobs);
-        if outcome.as_ref().is_err_and(|err| self.is_out_of_room(err)) && self.space.release() {
+        if outcome.as_ref().is_err_and(|err| self.is_full(err)) && self.space.release() {
             (ran, outcome) = self.attempt(jobs);
         }
         self.work.end(began, outcome.is_ok());
         self.space.watch();
-        self.answer(jobs, ran, &outcome);
+        self.answer(jobs, ran, outcome);
     }
 
     /// Answers how many of `jobs` ran, and whether that is committed.
@@ -234,24 +235,24 @@ impl Writer {
     }
 
     /// Takes the first `ran` of `jobs` out and tells each what came of their commit.
-    pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: &rusqlite::Result<()>) {
-        if let Err(err) = outcome {
+    pub(super) fn answer(&self, jobs: &mut Vec<Box<dyn Job>>, ran: usize, outcome: rusqlite::Result<()>) {
+        if let Err(err) = &outcome {
             tracing::error!(changes = ran, err = %StoreError::sql(&self.path, again(err)), "commit failed");
         }
         if self.directory.take() {
             self.turnstile.directory_changed();
         }
-        for job in jobs.drain(..ran) {
-            let broken = outcome.as_ref().err().map(|err| StoreError::sql(&self.path, again(err)));
-            // A callback that panics is a bug of its caller, and no reason to lose the ledger.
-            if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
-                tracing::error!("the answer to a change panicked");
+        match self.through.get() {
+            None => answer(jobs.drain(..ran), &outcome, &self.path),
+            Some(through) => {
+                let (done, path): (Vec<_>, _) = (jobs.drain(..ran).collect(), self.path.clone());
+                through(Box::new(move || answer(done, &outcome, &path)));
             }
         }
     }
 
-    fn is_out_of_room(&self, err: &rusqlite::Error) -> bool {
-        StoreError::sql(&self.path, again(err)).is_out_of_room()
+    fn is_full(&self, err: &rusqlite::Error) -> bool {
+        matches!(StoreError::sql(&self.path, again(err)), StoreError::Full { .. })
     }
 
     fn begin(&self) -> rusqlite::Result<()> {
@@ -336,6 +337,17 @@ impl Writer {
 
     fn statement(&self, sql: &str) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+/// Tells everybody what became of the commit that their change was in.
+fn answer(jobs: impl IntoIterator<Item = Box<dyn Job>>, outcome: &rusqlite::Result<()>, path: &Path) {
+    for job in jobs {
+        let broken = outcome.as_ref().err().map(|err| StoreError::sql(path, again(err)));
+        // A callback that panics is a bug of its caller, and no reason to lose the ledger.
+        if catch_unwind(AssertUnwindSafe(|| job.answer(broken))).is_err() {
+            tracing::error!("the answer to a change panicked");
+        }
     }
 }
 

@@ -174,18 +174,19 @@ impl Spool {
         })
     }
 
-    /// The agent has settled the delivery at the Worker: it is not shown any more, whether it was or not.
+    /// An agent has settled the delivery at the Worker: it is not shown any more, whether it was or not. One that went to
+    /// a room is settled for all its members.
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub fn settled(&mut self, id: &str, agent: &str, now: Wall) -> Result<(), StoreError> {
+    pub fn settled(&mut self, id: &str, now: Wall) -> Result<(), StoreError> {
         self.write(|tx| {
             tx.prepare_cached(
-                "UPDATE inbox SET state = 'injected', updated_at = ?3, code = NULL,
+                "UPDATE inbox SET state = 'injected', updated_at = ?2, code = NULL,
                         answer = CASE WHEN asked THEN 'ack' END
-                 WHERE id = ?1 AND agent = ?2 AND state = 'waiting'",
+                 WHERE id = ?1 AND state = 'waiting'",
             )?
-            .execute((id, agent, now.0))
+            .execute((id, now.0))
             .map(drop)
         })
     }

@@ -1,8 +1,8 @@
 -- Who signs in to the control plane: people, how they prove who they are, and what they belong to.
 --
 -- The tables and their columns are those of Better Auth's core schema and its organization plugin, in this ledger's
--- spelling: emailVerified is email_verified, organizationId is organization_id. Its user, a word that not every engine lets
--- pass as a name, is `users`, and its organization is `organisation`.
+-- spelling: emailVerified is email_verified, organizationId is organization_id. Its user, which is no name of a table to
+-- every engine, is `users`, and its organization is `organisation`.
 
 CREATE TABLE users (
     id TEXT NOT NULL PRIMARY KEY,

@@ -283,5 +283,11 @@ mod tests {
             }
         }
         assert!(heads.len() > 15 && page.ends_with('\n'));
+        let guide = include_str!("../../../docs/operating.md");
+        for head in heads {
+            let name = head.strip_prefix(PREFIX).unwrap();
+            let is_told = [format!("`{name}`"), format!("`{name}{{")].iter().any(|told| guide.contains(told));
+            assert!(is_told, "docs/operating.md does not tell of {name}");
+        }
     }
 }

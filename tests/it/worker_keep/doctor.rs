@@ -66,6 +66,28 @@ fn what_is_wrong_is_a_line_with_the_way_out() {
 }
 
 #[test]
+fn an_older_schema_and_a_host_that_never_came_are_told() {
+    let home = Home::new();
+    let code = good(&home, &["host", "enroll", "titan", "--json"]);
+    let code: Value = serde_json::from_str(&code).unwrap();
+    let (process, at) = serve(&home, &[]);
+    crate::load::redeem(at, code["code"].as_str().unwrap());
+    let (code, found) = findings(&home, &[]);
+    assert_eq!(code, Some(0), "it may come yet: {found:?}");
+    assert!(finding(&found, "hosts").unwrap().1.contains("titan"));
+    drop(process);
+    good(&home, &["org", "list"]);
+    let path = home.data().join("worker.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[60..64].copy_from_slice(&1_u32.to_be_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let (code, found) = findings(&home, &[]);
+    let (level, words) = finding(&found, "schema").unwrap();
+    assert_eq!((code, level.as_str()), (Some(1), "wrong"));
+    assert!(words.contains("the schema is 1"), "{words}");
+}
+
+#[test]
 fn an_address_where_nobody_answers_is_wrong() {
     let home = Home::new();
     let (_process, _) = serve(&home, &["--public-url", "http://127.0.0.1:9"]);

@@ -95,14 +95,18 @@ fn what_was_put_in_here_is_taken_back_unless_a_session_has_it() {
 }
 
 #[test]
-fn what_the_agent_has_settled_is_not_shown_again() {
+fn what_an_agent_has_settled_is_not_shown_again_to_any_member_of_its_room() {
     let (_dir, mut spool) = spool();
     receive(&mut spool, DLV, 1);
-    spool.settled(DLV, "omar", NOW).unwrap();
-    assert_eq!(due(&mut spool).len(), 1, "it is another agent's");
-    spool.settled(DLV, "jess", NOW).unwrap();
+    spool.receive(&[delivery(DLV, "omar", 1)], NOW).unwrap();
+    spool.settled("dlv_00000000ffff", NOW).unwrap();
+    assert_eq!(due(&mut spool).len(), 1, "it is another delivery");
+    spool.settled(DLV, NOW).unwrap();
     assert!(due(&mut spool).is_empty());
-    assert_eq!(answers(&mut spool), [(DLV.to_owned(), Outcome::Injected)]);
+    assert_eq!(
+        answers(&mut spool),
+        [(DLV.to_owned(), Outcome::Injected), (DLV.to_owned(), Outcome::Injected)]
+    );
     spool.refused(DLV, "jess", "adapter_timeout", true, NOW).unwrap();
     spool.give_back("jess", "adapter_unavailable", NOW).unwrap();
     assert!(answers(&mut spool).is_empty(), "the one answer was the last");
