@@ -4,7 +4,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::{CryptoProvider, KeyProvider};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::SigningKey;
 use rustls::{ClientConfig, RootCertStore};
 
 /// No certificate of a root was found that could be trusted.
@@ -48,6 +50,16 @@ pub fn client_config() -> Result<Arc<ClientConfig>, NoRoots> {
 }
 
 /// The cryptography that TLS uses.
-pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider { key_provider: &NoKeys, ..rustls::crypto::ring::default_provider() })
+}
+
+/// We show no certificate, so that we sign with no key either, and need none of the code that does.
+#[derive(Debug)]
+struct NoKeys;
+
+impl KeyProvider for NoKeys {
+    fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+        Err(rustls::Error::General("no client certificates are used".to_owned()))
+    }
 }
