@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
 use super::{good, refused, run, serve, source};
 use crate::load::{Host, redeem};
 use crate::rig::{SECRET, signed_event};
@@ -122,10 +124,20 @@ fn a_store_that_breaks_while_it_is_served_is_an_error_and_never_an_empty_answer(
     let home = Home::new();
     let (path, sound) = made(&home);
     let code = good(&home, &["host", "enroll", "demo", "--json"]);
-    let code: serde_json::Value = serde_json::from_str(&code).unwrap();
+    let code: Value = serde_json::from_str(&code).unwrap();
+    let waiting = good(&home, &["delivery", "list", "--json"]);
+    let delivery: Value = serde_json::from_str(waiting.lines().next().unwrap()).unwrap();
     let (_process, at) = serve(&home, &[]);
     let token = redeem(at, code["code"].as_str().unwrap());
+    // The agent that calls is there before; it is not the one that the deliveries are for, so that none is read.
     let mut daemon = Host::connect(at, "demo", &token).unwrap();
+    let mut call = |rid: &str, method: &str, params: Value| {
+        daemon.say(&json!({ "t": "rpc", "rid": rid, "method": method, "params": params })).unwrap();
+        std::iter::from_fn(|| daemon.next()).find(|frame| frame["rid"] == rid).unwrap()
+    };
+    eventually(|| {
+        call("r0", "list_agents", json!({ "caller": "a0@demo" }))["result"].is_array().then_some(())
+    });
     // Whatever it knows by now it has read; what comes is read from pages that make no sense.
     let mut bytes = sound.clone();
     bytes[PAGE..].fill(0x5a);
@@ -137,10 +149,7 @@ fn a_store_that_breaks_while_it_is_served_is_an_error_and_never_an_empty_answer(
         assert_ne!(answer.status(), 202);
         (answer.status() == 500).then_some(())
     });
-    let params = serde_json::json!({ "id": "dlv_000000000000", "caller": "a0@demo" });
-    let call = serde_json::json!({ "t": "rpc", "rid": "r1", "method": "read_message", "params": params });
-    daemon.say(&call).unwrap();
-    let told = std::iter::from_fn(|| daemon.next()).find(|frame| frame["rid"] == "r1").unwrap();
+    let told = call("r1", "read_message", json!({ "id": delivery["id"], "caller": "a0@demo" }));
     assert_eq!(told["error"]["code"], "rpc_error", "{told}");
     assert_eq!(http(at, &request("GET", "/healthz", &[], b"")).status(), 200);
 }
