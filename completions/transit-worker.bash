@@ -28,6 +28,9 @@ _transit__worker() {
             transit__worker,host)
                 cmd="transit__worker__subcmd__host"
                 ;;
+            transit__worker,message)
+                cmd="transit__worker__subcmd__message"
+                ;;
             transit__worker,migrate)
                 cmd="transit__worker__subcmd__migrate"
                 ;;
@@ -42,6 +45,9 @@ _transit__worker() {
                 ;;
             transit__worker,source)
                 cmd="transit__worker__subcmd__source"
+                ;;
+            transit__worker,user)
+                cmd="transit__worker__subcmd__user"
                 ;;
             transit__worker__subcmd__delivery,handle)
                 cmd="transit__worker__subcmd__delivery__subcmd__handle"
@@ -63,6 +69,18 @@ _transit__worker() {
                 ;;
             transit__worker__subcmd__host,revoke)
                 cmd="transit__worker__subcmd__host__subcmd__revoke"
+                ;;
+            transit__worker__subcmd__message,cancel)
+                cmd="transit__worker__subcmd__message__subcmd__cancel"
+                ;;
+            transit__worker__subcmd__message,list)
+                cmd="transit__worker__subcmd__message__subcmd__list"
+                ;;
+            transit__worker__subcmd__message,requeue)
+                cmd="transit__worker__subcmd__message__subcmd__requeue"
+                ;;
+            transit__worker__subcmd__message,show)
+                cmd="transit__worker__subcmd__message__subcmd__show"
                 ;;
             transit__worker__subcmd__org,create)
                 cmd="transit__worker__subcmd__org__subcmd__create"
@@ -118,6 +136,12 @@ _transit__worker() {
             transit__worker__subcmd__source,update)
                 cmd="transit__worker__subcmd__source__subcmd__update"
                 ;;
+            transit__worker__subcmd__user,create)
+                cmd="transit__worker__subcmd__user__subcmd__create"
+                ;;
+            transit__worker__subcmd__user,list)
+                cmd="transit__worker__subcmd__user__subcmd__list"
+                ;;
             *)
                 ;;
         esac
@@ -125,7 +149,7 @@ _transit__worker() {
 
     case "${cmd}" in
         transit__worker)
-            opts="-v -h -V --database --json --verbose --color --help --version serve migrate backup doctor org host source room delivery"
+            opts="-v -h -V --database --json --verbose --color --help --version serve migrate backup doctor user org host source room delivery message"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -399,6 +423,144 @@ _transit__worker() {
             return 0
             ;;
         transit__worker__subcmd__host__subcmd__revoke)
+            opts="-v -h --org --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --org)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__message)
+            opts="-v -h --database --json --verbose --color --help list show requeue cancel"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__message__subcmd__cancel)
+            opts="-v -h --org --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --org)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__message__subcmd__list)
+            opts="-v -h --state --room --limit --org --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state)
+                    COMPREPLY=($(compgen -W "queued injected dead" -- "${cur}"))
+                    return 0
+                    ;;
+                --room)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --org)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__message__subcmd__requeue)
+            opts="-v -h --org --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --org)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__message__subcmd__show)
             opts="-v -h --org --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -805,7 +967,7 @@ _transit__worker() {
             return 0
             ;;
         transit__worker__subcmd__serve)
-            opts="-v -h --listen --metrics-listen --public-url --allow-private-callbacks --ready-file --keep-messages --keep-deliveries --log-format --database --json --verbose --color --help"
+            opts="-v -h --listen --metrics-listen --public-url --allow-private-callbacks --loop-limit --loop-window --ready-file --keep-messages --keep-deliveries --log-format --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -820,6 +982,14 @@ _transit__worker() {
                     return 0
                     ;;
                 --public-url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --loop-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --loop-window)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1127,6 +1297,84 @@ _transit__worker() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__user)
+            opts="-v -h --database --json --verbose --color --help create list"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__user__subcmd__create)
+            opts="-v -h --email --name --password-file --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --email)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__worker__subcmd__user__subcmd__list)
+            opts="-v -h --database --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --database)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -36,14 +36,18 @@ complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "serve
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "migrate" -d 'Bring the schema of the database up to date, making the database when there is none'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "backup" -d 'Copy the database to a file, also while a server has it'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "doctor" -d 'Look whether everything is in order, changing nothing'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "user" -d 'Users of the control plane'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "org" -d 'Organisations: nothing of one is visible to another'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "host" -d 'Hosts: machines that run transitd for this Worker'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "source" -d 'Sources: who may post events, where these go, and where replies may go'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "room" -d 'Rooms: agents that read what any of them says there'
 complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "delivery" -d 'Deliveries of events to agents'
+complete -c transit-worker -n "__fish_transit_worker_needs_command" -f -a "message" -d 'Messages of agents to each other'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l listen -d 'Where to listen; port 0 takes a free one. A socket that systemd has opened is served instead' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l metrics-listen -d 'Serve /metrics and /readyz here, and not beside everything else' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l public-url -d 'The address under which hosts and senders reach it, when that is another one' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l loop-limit -d 'Messages that agents may send each other, along one reply chain, one pair or in one room, without a person or an event between them; 0 is no limit [default: 30]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l loop-window -d 'The time in which these are counted, and for which it must be quiet until more pass [default: 10m]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid"} here once it serves; the file goes away when it stops' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever' -r
@@ -80,6 +84,32 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -f -a "create" -d 'Make a user of the control plane, with an organisation of their own'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and not __fish_seen_subcommand_from create list" -f -a "list" -d 'List the users'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l email -d 'The address that they sign in with' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l name -d 'What they are called' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l password-file -d 'Read the password from FILE; one newline at its end is dropped' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand user; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand org; and not __fish_seen_subcommand_from create list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand org; and not __fish_seen_subcommand_from create list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
@@ -251,7 +281,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and 
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l policy -d 'Who may join: every agent, or only whom `room add` adds' -r -f -a "open\t''
 invite\t''"
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l loop-limit -d 'Messages along one chain or pair before the loop guard refuses; 0 turns it off [default: the server\'s]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l loop-limit -d 'Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the server\'s]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
@@ -262,7 +292,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and 
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l policy -d 'Who may join; members stay' -r -f -a "open\t''
 invite\t''"
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l loop-limit -d 'Messages along one chain or pair before the loop guard refuses; 0 turns it off' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l loop-limit -d 'Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand room; and __fish_seen_subcommand_from update" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
@@ -378,3 +408,51 @@ never\t'Never'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from handle" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from handle" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from handle" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -f -a "list" -d 'List the messages of agents in the order in which they came'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -f -a "show" -d 'Show one message with its text and what became of it'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -f -a "requeue" -d 'Queue a dead message again, with all its attempts and another 24 h'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -f -a "cancel" -d 'End a message that waits. Its sender is not told, but sees it when it asks'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l state -d 'Only those that stand here' -r -f -a "queued\t''
+injected\t''
+dead\t''"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l room -d 'Only those to this room' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l limit -d 'Only the latest N' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from requeue" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -l json -d 'Print one JSON object a line'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from cancel" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -33,6 +33,8 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const SILENCE: Duration = Duration::from_secs(90);
 /// Interval at which the full roster is sent again.
 pub const ROSTER_REFRESH: Duration = Duration::from_secs(60);
+/// Longest name that a daemon gives a call (`rid`), in bytes. It is held until the call is answered.
+pub const RID_BYTES: usize = 1_024;
 /// Remote calls of one socket that may wait for their answer.
 pub const RPC_OUTSTANDING: usize = 64;
 /// Time after which a remote call is answered with an error.

@@ -93,6 +93,11 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
+        Op::Room { action, room, policy } => {
+            let session = caller()?;
+            let params = json!({ "room": room, "address": session.address, "policy": policy });
+            rpc(host, &session, action.method().to_owned(), params)
+        }
     }
 }
 

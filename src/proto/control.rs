@@ -54,10 +54,43 @@ pub enum Op {
         #[serde(default)]
         params: Value,
     },
+    /// Makes, joins or leaves a room of the Worker as the caller. Answer: `result`.
+    Room {
+        /// Which of them.
+        action: RoomAction,
+        /// Its name, with or without `#`.
+        room: String,
+        /// `open` or `invite`, of a room that is made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy: Option<String>,
+    },
     /// Who the caller is. Answer: `address`, `host`, `connected`.
     Whoami,
     /// Reconnects to the Worker at once. Answer: `kicked`.
     Kick,
+}
+
+/// What is done about a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoomAction {
+    /// It is made, and joined.
+    Create,
+    /// The caller joins it.
+    Join,
+    /// The caller leaves it.
+    Leave,
+}
+
+impl RoomAction {
+    /// The method of the Worker that does it.
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Create => "create_room",
+            Self::Join => "join_room",
+            Self::Leave => "leave_room",
+        }
+    }
 }
 
 /// How far a message has come. None of the words says more than is known.

@@ -169,7 +169,6 @@ fn on_a_full_disk_nothing_is_promised_what_is_there_is_settled_and_it_recovers()
         accepted,
         "nothing was taken, and nothing promised"
     );
-    assert!(!worker.ballast(), "its room was given up");
     assert_eq!(http(worker.at, &request("GET", "/healthz", &[], b"")).status(), 200);
 
     disk.empty();
@@ -179,7 +178,7 @@ fn on_a_full_disk_nothing_is_promised_what_is_there_is_settled_and_it_recovers()
     let said = stop(worker);
     let times = |what: &str| said.iter().filter(|line| line.contains(what)).count();
     assert_eq!(times("no new work is taken"), 1, "{said:?}");
-    assert_eq!(times("gave up the room"), 1, "{said:?}");
+    assert!(times("gave up the room") <= 1, "the log's own room may do: {said:?}");
     assert_eq!(times("new work is taken") - 1, 1, "{said:?}");
 }
 
@@ -195,10 +194,12 @@ fn a_worker_starts_on_a_full_disk_and_settles() {
     stop(worker);
     disk.fill(0);
     let worker = Worker::start(&home, &disk);
+    assert!(!worker.ballast(), "its room was given up, or it could not have begun");
     assert_eq!(worker.post("during").status(), 503);
     assert_eq!(worker.post("before").status(), 200);
     disk.empty();
     eventually(|| (worker.post("during").status() == 202).then_some(()));
+    assert!(worker.ballast());
 }
 
 fn stop(mut worker: Worker) -> Vec<String> {

@@ -22,7 +22,10 @@ fn cuts() -> usize {
 
 /// `FS_IOC_SHUTDOWN` with `NOLOGFLUSH`, which no safe call of ours can make.
 const SHUT_DOWN: &str = "import fcntl, os, struct, sys
-fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+disk = os.open(sys.argv[1], os.O_RDONLY)
+print('ready', flush=True)
+sys.stdin.readline()
+fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))";
 
 /// An ext4 of its own, mounted.
 struct Disk {
@@ -45,9 +48,13 @@ impl Disk {
         run(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at));
     }
 
-    /// From now on nothing reaches the disk, and everything fails.
-    fn cut(&self) {
-        run(Command::new("python3").args(["-c", SHUT_DOWN]).arg(&self.at));
+    /// From now on nothing reaches the disk, and everything fails. `last` is what happens in the moment before.
+    fn cut(&self, last: impl FnOnce()) {
+        let mut cutter = Background::start(Command::new("python3").args(["-c", SHUT_DOWN]).arg(&self.at));
+        assert_eq!(cutter.line(), "ready");
+        last();
+        cutter.write("\n");
+        assert!(cutter.wait().success());
     }
 
     /// Power is back, and nobody has files open from before.
@@ -119,7 +126,7 @@ fn a_power_cut_loses_nothing_that_was_acknowledged() {
         let process = worker.process.take();
         acked.load(worker.at, &hosts, round, || {
             acked.wait_for(100 + 13 * (round % 10));
-            disk.cut();
+            disk.cut(|| acked.close());
             drop(process);
         });
         disk.restore();
@@ -140,7 +147,7 @@ fn a_power_cut_loses_what_a_ledger_without_syncs_has_acknowledged() {
     let (mut acked, mut lost) = (0, 0);
     for round in 0..cuts() {
         let db = Db::open_unsynced(&database).unwrap();
-        let promised = promise(&db, round, || disk.cut());
+        let promised = promise(&db, round, |last| disk.cut(last));
         drop(db);
         disk.restore();
         let db = Db::open(&database).unwrap();
@@ -162,7 +169,7 @@ fn tell(line: &str) {
 }
 
 /// Adds rows until the power is cut; those that were answered.
-fn promise(db: &Db, round: usize, cut: impl FnOnce()) -> BTreeSet<String> {
+fn promise(db: &Db, round: usize, cut: impl FnOnce(&dyn Fn())) -> BTreeSet<String> {
     let (promised, is_cut) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -172,7 +179,7 @@ fn promise(db: &Db, round: usize, cut: impl FnOnce()) -> BTreeSet<String> {
                     let slug = format!("r{round}-t{thread}-{n}");
                     let name = slug.clone();
                     let added = db.write(move |tx| directory::create_org(tx, &name.parse().unwrap(), "x"));
-                    if added.is_err() || is_cut.load(Ordering::Relaxed) {
+                    if added.is_err() || is_cut.load(Ordering::SeqCst) {
                         return;
                     }
                     promised.lock().unwrap().insert(slug);
@@ -180,8 +187,7 @@ fn promise(db: &Db, round: usize, cut: impl FnOnce()) -> BTreeSet<String> {
             });
         }
         eventually(|| (promised.lock().unwrap().len() > 500).then_some(()));
-        cut();
-        is_cut.store(true, Ordering::Relaxed);
+        cut(&|| is_cut.store(true, Ordering::SeqCst));
     });
     promised.into_inner().unwrap()
 }
@@ -198,21 +204,22 @@ fn a_power_cut_loses_nothing_that_was_spooled() {
         command.args(["--event-key", key, "--secret-file"]).arg(&secret).env("TRANSIT_DATA_DIR", &data);
         command.output().unwrap().status.success()
     };
-    let promised = Mutex::new(BTreeSet::new());
+    let (promised, is_cut) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
     for round in 0..cuts() {
+        is_cut.store(false, Ordering::SeqCst);
         let before = promised.lock().unwrap().len();
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (promised, spool) = (&promised, &spool);
+                let (promised, is_cut, spool) = (&promised, &is_cut, &spool);
                 scope.spawn(move || {
                     let keys = (0..).map(|n| format!("r{round}-t{thread}-{n}"));
-                    for key in keys.take_while(|key| spool(key)) {
+                    for key in keys.take_while(|key| spool(key) && !is_cut.load(Ordering::SeqCst)) {
                         promised.lock().unwrap().insert(key);
                     }
                 });
             }
             eventually(|| (promised.lock().unwrap().len() >= before + 20 + round % 7).then_some(()));
-            disk.cut();
+            disk.cut(|| is_cut.store(true, Ordering::SeqCst));
         });
         disk.restore();
         let mut list = home.command("transit-spool");

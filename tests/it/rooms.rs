@@ -1,6 +1,8 @@
 //! Rooms through the real programs: a Worker, two hosts, and agents on both.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
@@ -122,6 +124,36 @@ fn a_room_spans_hosts_and_its_sender_is_told_who_has_what() {
         );
     }
     assert!(bob.is_quiet() && eve.is_quiet());
+}
+
+/// One line to transitd, and its answer.
+fn ask(home: &Home, call: &Value) -> Value {
+    let mut stream = UnixStream::connect(home.data().join("transit.sock")).unwrap();
+    stream.write_all(format!("{call}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn a_daemon_makes_joins_and_leaves_rooms_for_its_agents() {
+    let rig = Rig::start("http://127.0.0.1:1/");
+    let _agents = ["amy", "bob"].map(|name| Agent::start(&rig.home, name));
+    call(&rig.home, "bob", "list_rooms", &json!({}));
+    call(&rig.home, "amy", "list_rooms", &json!({}));
+    let room = |agent: &str, action: &str, more: Value| {
+        let mut call = json!({ "op": "room", "action": action, "room": "#ops", "as_agent": agent });
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&rig.home, &call)
+    };
+    let made = room("amy", "create", json!({ "policy": "invite" }));
+    assert_eq!(made, json!({ "ok": true, "result": { "room": "ops", "joined": true } }));
+    assert_eq!(room("bob", "create", json!({}))["code"], "room_exists");
+    assert_eq!(room("bob", "join", json!({}))["code"], "invite_only");
+    assert_eq!(room("bob", "burn", json!({}))["code"], "bad_request");
+    assert_eq!(room("eve", "join", json!({}))["code"], "agent_not_found");
+    assert_eq!(room("amy", "leave", json!({}))["result"], json!({ "room": "ops", "left": true }));
+    assert_eq!(rig.admin(&["room", "show", "ops"])["members"], json!([]));
 }
 
 #[test]

@@ -366,6 +366,14 @@ fn more_than_the_burst_at_once_closes_unknown_frames_too() {
 }
 
 #[test]
+fn the_worker_holds_no_endless_name_of_a_call() {
+    let call = |bytes| DaemonFrame::Rpc { rid: "r".repeat(bytes), method: "m".into(), params: json!({}) };
+    assert_eq!(heard(&mut ready_worker(), &call(limits::RID_BYTES).encode(), 0).events.len(), 1);
+    let ended = heard(&mut ready_worker(), &call(limits::RID_BYTES + 1).encode(), 0);
+    assert_eq!((ended.events.len(), ended.close_code()), (0, Some(close::INVALID)));
+}
+
+#[test]
 fn the_worker_answers_calls_at_most_64_at_a_time_and_within_10_s() {
     let mut end = ready_worker();
     let call = |n: usize| DaemonFrame::Rpc { rid: format!("r{n}"), method: "m".into(), params: json!({}) };

@@ -241,6 +241,9 @@ impl WorkerEnd {
     }
 
     fn rpc(&mut self, rid: String, method: String, params: Value, now: Mono) {
+        if rid.len() > limits::RID_BYTES {
+            return self.out.close(close::INVALID, "invalid_frame: rid is too long");
+        }
         if self.calls.contains_key(&rid) {
             return; // the one answer that is on its way is an answer to both
         }

@@ -45,7 +45,7 @@ pub struct NewUser {
 pub fn create(tx: &Tx<'_>, new: &NewUser, now: Wall) -> Result<UserRow, StoreError> {
     let (id, email) = (fresh_id(), new.email.to_lowercase());
     let made = tx.one(
-        "INSERT INTO \"user\" (id, name, email, email_verified, created_at, updated_at)
+        "INSERT INTO users (id, name, email, email_verified, created_at, updated_at)
          VALUES (?1, ?2, ?3, 1, ?4, ?4)
          ON CONFLICT (email) DO NOTHING RETURNING id, name, email, created_at",
         values![&id, &new.name, &email, now],
@@ -73,7 +73,7 @@ pub fn create(tx: &Tx<'_>, new: &NewUser, now: Wall) -> Result<UserRow, StoreErr
 /// # Errors
 /// When the ledger cannot be read.
 pub fn list(tx: &Tx<'_>) -> Result<Vec<UserRow>, StoreError> {
-    tx.all("SELECT id, name, email, created_at FROM \"user\" ORDER BY email", &[], UserRow::read)
+    tx.all("SELECT id, name, email, created_at FROM users ORDER BY email", &[], UserRow::read)
 }
 
 /// Longest slug, in bytes.

@@ -188,13 +188,16 @@ fn a_ledger_that_takes_nothing_is_told_and_found_again() {
     };
     limit(Some(0));
     assert_eq!(ready().status(), 200, "nothing is tried as long as nothing has failed");
-    assert_eq!(worker.event(event("k1").to_string().as_bytes()).status(), 500);
+    // To the ledger it is a disk that fails, or one that is full.
+    let failed = worker.event(event("k1").to_string().as_bytes()).status();
+    assert!([500, 503].contains(&failed), "{failed}");
     let told = ready();
-    assert_eq!((told.status(), told.json()), (503, json!({ "ready": false, "reason": "ledger" })));
+    assert_eq!((told.status(), &told.json()["ready"]), (503, &json!(false)));
+    assert!(["disk", "ledger"].contains(&told.json()["reason"].as_str().unwrap()), "{:?}", told.json());
     assert!(metric(&worker, "transit_worker_commit_failures_total") > 0);
     limit(None);
-    assert_eq!(ready().status(), 200, "it is tried again, without anybody's event");
+    eventually_within(3 * LONG, || (ready().status() == 200).then_some(()));
     assert_eq!(worker.event(event("k1").to_string().as_bytes()).status(), 202);
-    assert_eq!(metric(&worker, "transit_worker_ingest_total{status=\"500\"}"), 1);
+    assert_eq!(metric(&worker, &format!("transit_worker_ingest_total{{status=\"{failed}\"}}")), 1);
     assert_eq!(metric(&worker, "transit_worker_ingest_total{status=\"202\"}"), 1);
 }
