@@ -470,7 +470,7 @@ fn info(name: &str) -> AgentInfo {
     AgentInfo {
         name: name.to_owned(),
         kind: "sim".into(),
-        pane_id: "1".into(),
+        pane_id: format!("pane of {name}"),
         status: "idle".into(),
         cwd: "/".into(),
         title: String::new(),

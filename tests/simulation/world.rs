@@ -348,7 +348,9 @@ impl World {
 
     /// The id of a message that the Worker has taken from another host of the organisation.
     fn others_id(&mut self, org: usize, name: &str) -> Option<String> {
-        let others = self.story.accepted.iter().filter(|one| one.org == org && one.host != name);
+        let in_org = || self.story.accepted.iter().filter(|one| one.org == org);
+        let own: BTreeSet<&String> = in_org().filter(|one| one.host == name).map(|one| &one.id).collect();
+        let others = in_org().filter(|one| one.host != name && !own.contains(&one.id));
         let taken: Vec<&String> =
             others.filter(|one| one.answers.first() == Some(&Ok(()))).map(|one| &one.id).collect();
         (!taken.is_empty()).then(|| (*self.agenda.rng.one(&taken)).clone())
