@@ -40,7 +40,7 @@ fn world() -> World {
     let mut end = WorkerEnd::new(config, app.mono());
     let hello = r#"{"t":"hello","proto":1,"daemon_ver":"1","host":"beta"}"#;
     end.handle(Input::Text(hello), app.mono());
-    let mut dispatch = Dispatch::new(app.clone(), Arc::new(owner));
+    let mut dispatch = Dispatch::new(app.clone(), Handle::new(Arc::new(owner)));
     dispatch.present(BTreeSet::from(["bob".to_owned()]));
     World { _dir: dir, app, dispatch, end }
 }
@@ -93,6 +93,25 @@ fn nothing_passes_a_refused_message_while_its_refusal_is_on_its_way_to_the_ledge
         .unwrap();
     world.dispatch.recorded(&waiting);
     assert!(world.sent().is_empty(), "now the ledger holds it");
+}
+
+#[test]
+fn nothing_passes_what_an_older_link_has_sent_last_and_recorded_too_late() {
+    let mut world = world();
+    let (app, older) = (world.app.clone(), world.dispatch.handle.clone());
+    app.links.claim(&older);
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    // Before that is recorded, the host is there again; its hello finds nothing lost.
+    let newer = Handle::new(older.owner.clone());
+    app.links.claim(&newer);
+    let (owner, due_at) = (newer.owner.clone(), app.wall() + LATE_ANSWERS);
+    app.db.write(move |tx| lost(tx, &owner, due_at)).unwrap();
+    world.dispatch.record();
+    world.dispatch = Dispatch::new(app, newer);
+    world.take(2);
+    world.dispatch.present(BTreeSet::from(["bob".to_owned()]));
+    assert!(!world.sent().contains(&2), "the first is not on this link");
 }
 
 #[test]
