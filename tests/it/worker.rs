@@ -6,6 +6,7 @@ mod links;
 mod loops;
 mod messages;
 mod settle;
+mod wire;
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
