@@ -42,8 +42,8 @@ fn idle(dir: &Path) {
     let (server, tokens) = worker(&dir.join("idle"), ALL);
     let mut held = Vec::with_capacity(ALL);
     let mut grow = |to: usize| {
-        for n in held.len()..to {
-            held.push(Daemon::greeted(server.address, n, &tokens[n]));
+        for (n, token) in tokens.iter().enumerate().take(to).skip(held.len()) {
+            held.push(Daemon::greeted(server.address, n, token));
         }
         server.resident()
     };

@@ -44,6 +44,8 @@ struct AgentQueue {
     settled: Settled,
     /// There was more than could be sent.
     behind: bool,
+    /// Something was held when it was looked at last, and others may have been passed over for it.
+    held: bool,
     /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
     /// message must not pass it.
     refusals: u32,
@@ -310,6 +312,10 @@ impl Dispatch {
         let queue: &mut AgentQueue =
             self.queues.get_mut(agent).expect("only queues that are there are looked at");
         queue.settled.forget(mono);
+        if queue.held {
+            // What was held may be settled by now, and what comes now must not pass those that waited behind it.
+            queue.messages.look(Look::All);
+        }
         let (messages_after, deliveries_after) = (queue.messages.begin(), queue.deliveries.begin());
         let mut room = QUEUE_BATCH.saturating_sub(queue.flights.len());
         if room == 0 {
@@ -317,12 +323,18 @@ impl Dispatch {
             return Ok(());
         }
         let place = self.owner.queue(agent);
-        let (due_messages, due_deliveries) = self.app.db.read(|tx| {
+        let (due_messages, due_deliveries, held) = self.app.db.read(|tx| {
             let messages = messages_after.map(|after| messages::due(tx, &place, after, wall, QUEUE_BATCH));
             let deliveries =
                 deliveries_after.map(|after| deliveries::due(tx, &place, after, wall, QUEUE_BATCH));
-            Ok((messages.transpose()?.unwrap_or_default(), deliveries.transpose()?.unwrap_or_default()))
+            let (messages, deliveries) = (messages.transpose()?, deliveries.transpose()?);
+            Ok((messages.unwrap_or_default(), deliveries.unwrap_or_default(), messages::is_held(tx, &place)?))
         })?;
+        // Asked after the look: a newer link sends only what was there before, in its order, or what it sees as well.
+        if self.handle.is_replaced() {
+            return Ok(());
+        }
+        queue.held = held;
         queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
         let mut soonest: Option<Mono> = None;
         let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {

@@ -4,7 +4,7 @@
 //! `TRANSIT_LOAD` is the number of messages. What a run does follows from its number but for the threads' own pace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,6 +58,11 @@ fn recipient(host: usize, agent: usize, nth: usize) -> Option<(usize, usize)> {
     Some(((host + nth % HOSTS) % HOSTS, to))
 }
 
+/// A host and one of its agents.
+type Agent = (usize, usize);
+/// The sender's host, the sender, and which of its messages.
+type Sent = (usize, usize, usize);
+
 /// What all hosts know together.
 struct Books {
     each: usize,
@@ -65,7 +70,7 @@ struct Books {
     cuts: AtomicUsize,
     repeated: AtomicUsize,
     /// By recipient: the messages in the order in which they came first.
-    inbox: Mutex<BTreeMap<(usize, usize), Vec<(usize, usize, usize)>>>,
+    inbox: Mutex<BTreeMap<Agent, Vec<Sent>>>,
     arrived: AtomicUsize,
     expected: usize,
 }
@@ -337,7 +342,9 @@ fn what_two_hosts_say_through_breaking_connections_arrives_once_and_in_order() {
     });
     books.check();
     let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-    println!(
+    // Past the test harness, which would swallow it.
+    let _ = writeln!(
+        std::io::stderr(),
         "{} messages, {} deliveries, {} broken connections, {} deliveries repeated",
         of(&books.acked),
         books.expected,

@@ -47,9 +47,13 @@ fn world() -> World {
 
 impl World {
     fn take(&mut self, n: u32) {
+        self.take_from("amy@alpha", n);
+    }
+
+    fn take_from(&mut self, sender: &str, n: u32) {
         let frame = SendFrame {
             id: format!("tx_{n:012}"),
-            from: "amy@alpha".into(),
+            from: sender.into(),
             to: "bob@beta".into(),
             body: "x".into(),
             reply_to: None,
@@ -112,6 +116,37 @@ fn nothing_passes_what_an_older_link_has_sent_last_and_recorded_too_late() {
     world.take(2);
     world.dispatch.present(BTreeSet::from(["bob".to_owned()]));
     assert!(!world.sent().contains(&2), "the first is not on this link");
+}
+
+#[test]
+fn what_waited_behind_a_held_message_is_not_passed_when_that_is_settled() {
+    let mut world = world();
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
+    let (org, id) = (org_id.clone(), "tx_000000000001");
+    world
+        .app
+        .db
+        .write(move |tx| messages::refused(tx, (&org, "beta"), id, None, ("busy", true), now))
+        .unwrap();
+    world.take(2);
+    world.take_from("abe@alpha", 3);
+    assert_eq!(world.sent(), [3], "another pair");
+    // It is settled, which the link has not heard of yet.
+    world.app.db.write(move |tx| messages::injected(tx, &org_id, "beta", id, Some("bob"), now)).unwrap();
+    world.take(4);
+    assert_eq!(world.sent(), [2, 4]);
+}
+
+#[test]
+fn a_link_that_was_replaced_sends_nothing_more() {
+    let mut world = world();
+    let handle = world.dispatch.handle.clone();
+    world.app.links.claim(&handle);
+    world.app.links.claim(&Handle::new(handle.owner.clone()));
+    world.take(1);
+    assert!(world.sent().is_empty());
 }
 
 #[test]
