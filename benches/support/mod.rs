@@ -60,6 +60,16 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Bytes of memory that it has in use.
+    pub fn resident(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a running child");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -115,4 +125,5 @@ pub fn unix_seconds() -> i64 {
     SystemClock::new().wall().unix_seconds()
 }
 
+pub mod daemon;
 pub mod server;

@@ -32,6 +32,11 @@ impl Server {
     pub fn cpu(&self) -> Duration {
         self.process.cpu()
     }
+
+    /// Bytes of memory that it has in use.
+    pub fn resident(&self) -> u64 {
+        self.process.resident()
+    }
 }
 
 /// What this process is to serve, when it was started as the server of a bench.
@@ -99,15 +104,26 @@ pub fn source(db: &Db, name: &str, secret: &str) {
 
 /// Enrols a host and answers its device token.
 pub fn token(db: &Db, host: &str) -> String {
-    let (code, token) = (credentials::fresh_code(), credentials::fresh_secret());
-    let (code_hash, token_hash) = (credentials::code_hash(&code), credentials::token_hash(token.expose()));
-    let host = host.parse().expect("a host");
-    let now = SystemClock::new().wall();
+    enrol(db, vec![host.to_owned()]).remove(0)
+}
+
+/// Enrols so many hosts, `h0` and on, and answers their device tokens.
+pub fn tokens(db: &Db, hosts: usize) -> Vec<String> {
+    enrol(db, (0..hosts).map(|n| format!("h{n}")).collect())
+}
+
+fn enrol(db: &Db, hosts: Vec<String>) -> Vec<String> {
+    let tokens: Vec<String> = hosts.iter().map(|_| credentials::fresh_secret().expose().to_owned()).collect();
+    let (given, now) = (tokens.clone(), SystemClock::new().wall());
     db.write(move |tx| {
         let org = directory::default_org(tx)?;
-        directory::issue_code(tx, &org.id, &host, &code_hash, now)?;
-        directory::redeem_code(tx, &code_hash, &token_hash, "bench", now)
+        for (host, token) in hosts.iter().zip(&given) {
+            let code_hash = credentials::code_hash(&credentials::fresh_code());
+            directory::issue_code(tx, &org.id, &host.parse().expect("a host"), &code_hash, now)?;
+            directory::redeem_code(tx, &code_hash, &credentials::token_hash(token), "bench", now)?;
+        }
+        Ok(())
     })
-    .expect("an enrolment");
-    token.expose().to_owned()
+    .expect("enrolments");
+    tokens
 }

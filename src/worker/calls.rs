@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
 use super::link::Note;
 use super::links::{Handle, Owner};
+use super::notes::Tell;
 use super::rpc;
 use crate::limits::ANSWERS_OWED;
 use crate::proto::wire::close;
@@ -29,7 +29,7 @@ pub(super) struct Call {
     app: App,
     owner: Arc<Owner>,
     handle: Arc<Handle>,
-    tell: UnboundedSender<Note>,
+    tell: Tell,
     owed: Arc<AtomicUsize>,
     rid: String,
     method: String,
@@ -46,7 +46,7 @@ impl Call {
             return self.handle.close(close::RATE, "answers are not read");
         }
         // The link may be gone; the daemon asks again on its next one.
-        let _ = self.tell.send(Note::Answer { rid: self.rid, result, owed });
+        self.tell.send(Note::Answer { rid: self.rid, result, owed });
     }
 }
 
@@ -55,7 +55,7 @@ impl Calls {
     pub(super) fn begin(
         &mut self,
         (app, owner, handle): (&App, &Arc<Owner>, &Arc<Handle>),
-        tell: &UnboundedSender<Note>,
+        tell: &Tell,
         rid: String,
         method: String,
         params: Value,

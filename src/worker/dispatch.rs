@@ -8,18 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::app::App;
-use super::links::{Grown, Owner};
+use super::links::{Grown, Handle, Owner};
 use crate::clock::{Backoff, Mono, Wall};
 use crate::limits::QUEUE_BATCH;
 use crate::proto::envelope::{Envelope, Kind, render};
 use crate::proto::wire::WorkerEnd;
 use crate::store::StoreError;
+use crate::store::ledger::Tx;
 use crate::store::ledger::deliveries::{self, DeliveryRow};
 use crate::store::ledger::messages::{self, Due};
 
 /// The connector's name in channel envelopes of sources.
 pub(super) const INGEST: &str = "ingest";
 
+/// After a hello, daemons get this long to send late answers before lost ones are sent again.
+pub(super) const LATE_ANSWERS: Duration = Duration::from_secs(1);
 /// More than the ledger takes to hear that something was acknowledged.
 const SETTLING: Duration = Duration::from_secs(1);
 
@@ -41,6 +44,8 @@ struct AgentQueue {
     settled: Settled,
     /// There was more than could be sent.
     behind: bool,
+    /// Something was held when it was looked at last, and others may have been passed over for it.
+    held: bool,
     /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
     /// message must not pass it.
     refusals: u32,
@@ -126,10 +131,12 @@ struct Sent {
 /// The queues of one host, as its link sees them.
 pub(super) struct Dispatch {
     app: App,
+    handle: Arc<Handle>,
     owner: Arc<Owner>,
     /// The agents that the daemon says are there; nothing is sent to others.
     present: BTreeSet<String>,
-    queues: BTreeMap<String, AgentQueue>,
+    /// Boxed: a node of the tree has room for eleven, and most hosts have few agents.
+    queues: BTreeMap<String, Box<AgentQueue>>,
     sent: u64,
     /// What went out and is not recorded yet.
     unrecorded: Vec<Sent>,
@@ -150,10 +157,12 @@ enum Step {
 }
 
 impl Dispatch {
-    pub(super) fn new(app: App, owner: Arc<Owner>) -> Self {
+    pub(super) fn new(app: App, handle: Arc<Handle>) -> Self {
+        let owner = handle.owner.clone();
         let (present, queues) = Default::default();
         let unrecorded = Vec::new();
-        Self { app, owner, present, queues, sent: 0, unrecorded, retry_at: None, is_behind: false }
+        let (retry_at, is_behind) = (None, false);
+        Self { app, handle, owner, present, queues, sent: 0, unrecorded, retry_at, is_behind }
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
@@ -315,8 +324,13 @@ impl Dispatch {
 
     fn send_to(&mut self, agent: &str, end: &mut WorkerEnd, sent: &mut Vec<Sent>) -> Result<(), StoreError> {
         let (mono, wall) = (self.app.mono(), self.app.wall());
-        let queue = self.queues.get_mut(agent).expect("only queues that are there are looked at");
+        let queue: &mut AgentQueue =
+            self.queues.get_mut(agent).expect("only queues that are there are looked at");
         queue.settled.forget(mono);
+        if queue.held {
+            // What was held may be settled by now, and what comes now must not pass those that waited behind it.
+            queue.messages.look(Look::All);
+        }
         let (messages_after, deliveries_after) = (queue.messages.begin(), queue.deliveries.begin());
         let mut room = QUEUE_BATCH.saturating_sub(queue.flights.len());
         if room == 0 {
@@ -324,12 +338,18 @@ impl Dispatch {
             return Ok(());
         }
         let place = self.owner.queue(agent);
-        let (due_messages, due_deliveries) = self.app.db.read(|tx| {
+        let (due_messages, due_deliveries, held) = self.app.db.read(|tx| {
             let messages = messages_after.map(|after| messages::due(tx, &place, after, wall, QUEUE_BATCH));
             let deliveries =
                 deliveries_after.map(|after| deliveries::due(tx, &place, after, wall, QUEUE_BATCH));
-            Ok((messages.transpose()?.unwrap_or_default(), deliveries.transpose()?.unwrap_or_default()))
+            let (messages, deliveries) = (messages.transpose()?, deliveries.transpose()?);
+            Ok((messages.unwrap_or_default(), deliveries.unwrap_or_default(), messages::is_held(tx, &place)?))
         })?;
+        // Asked after the look: a newer link sends only what was there before, in its order, or what it sees as well.
+        if self.handle.is_replaced() {
+            return Ok(());
+        }
+        queue.held = held;
         queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
         if !queue.behind && (messages_after, deliveries_after) == (Some(0), Some(0)) {
             let is_due = |id: &String| {
@@ -390,15 +410,21 @@ impl Dispatch {
             return;
         }
         let sent = std::mem::take(&mut self.unrecorded);
-        let (owner, now) = (self.owner.clone(), self.app.wall());
+        let (handle, now) = (self.handle.clone(), self.app.wall());
         self.app.db.submit_lazily(
             move |tx| {
+                let owner = &handle.owner;
                 for &Sent { seq, is_message, is_repeated, again_after } in &sent {
                     let again_at = now + again_after;
                     match is_message {
                         true => messages::attempted(tx, &owner.org_id, seq, again_at, now)?,
                         false => deliveries::attempted(tx, &owner.org_id, seq, is_repeated, again_at, now)?,
                     }
+                }
+                if handle.is_replaced() {
+                    // The newer link's hello came too early to find these among what is lost, and they were not on
+                    // that link: what comes after them must not pass.
+                    lost(tx, owner, now + LATE_ANSWERS)?;
                 }
                 Ok(())
             },
@@ -409,6 +435,15 @@ impl Dispatch {
             },
         );
     }
+}
+
+/// The answers to whatever this host has been sent are lost with its connection: it is sent again, not before `due_at`.
+///
+/// # Errors
+/// When the ledger cannot be changed.
+pub(super) fn lost(tx: &Tx<'_>, owner: &Owner, due_at: Wall) -> Result<(), StoreError> {
+    messages::reconnected(tx, &owner.org_id, &owner.host, due_at)?;
+    deliveries::reconnected(tx, &owner.org_id, &owner.host, due_at)
 }
 
 fn message_envelope(due: &Due) -> String {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
 pub(super) use super::calls::Call;
 use super::calls::Calls;
-use super::dispatch::Dispatch;
+use super::dispatch::{Dispatch, LATE_ANSWERS, lost};
 use super::links::{Grown, Handle, Owner};
 use super::metrics::Unanswered;
+use super::notes::{Notes, Tell};
 use super::panes::Panes;
 use super::route;
 use crate::addr::Name;
@@ -30,8 +30,6 @@ use crate::store::ledger::messages::{self, Refused};
 use crate::store::ledger::{credentials, deliveries, directory, roster};
 use crate::text;
 
-/// After a hello, daemons get this long to send late answers before lost ones are sent again.
-const LATE_ANSWERS: Duration = Duration::from_secs(1);
 /// Time that messages and calls which were read have for their answers, when the process stops.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
@@ -105,7 +103,7 @@ pub(super) struct Link {
     /// The agents that may send: those of the last roster, also of an earlier connection.
     senders: BTreeSet<String>,
     panes: Panes,
-    tell: UnboundedSender<Note>,
+    tell: Tell,
     wake_at: Mono,
     /// Messages that were read and not answered.
     unanswered: Unanswered,
@@ -118,17 +116,18 @@ pub(super) struct Link {
 
 impl Link {
     /// A connection that was just opened with a good token, and where the notes for it come.
-    pub(super) fn new(app: App, owner: Owner) -> (Self, UnboundedReceiver<Note>) {
+    pub(super) fn new(app: App, owner: Owner) -> (Self, Arc<Notes>) {
         let now = app.mono();
         let config =
             WorkerConfig { host: owner.host.clone(), host_id: owner.host_id.clone(), org: owner.org.clone() };
-        let (tell, notes) = mpsc::unbounded_channel();
-        let (handle, owner) = (Handle::new(owner.clone()), Arc::new(owner));
+        let (tell, notes) = Tell::new();
+        let owner = Arc::new(owner);
+        let handle = Handle::new(owner.clone());
         app.links.opened();
         let (rate, burst) = app.limits.frames;
         let link = Self {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),
-            dispatch: Dispatch::new(app.clone(), owner.clone()),
+            dispatch: Dispatch::new(app.clone(), handle.clone()),
             senders: BTreeSet::new(),
             panes: Panes::default(),
             wake_at: now,
@@ -335,8 +334,7 @@ impl Link {
             "recording a hello",
             move |tx| {
                 directory::saw_host(tx, &owner.org_id, &owner.host_id, &daemon_ver, now)?;
-                messages::reconnected(tx, &owner.org_id, &owner.host, due_at)?;
-                deliveries::reconnected(tx, &owner.org_id, &owner.host, due_at)
+                lost(tx, &owner, due_at)
             },
             move |_, ()| Some(Note::Later(due_at)),
         );
@@ -430,7 +428,9 @@ impl Link {
             move |outcome| {
                 noting(outcome);
                 // The link may be gone, and with it what waits.
-                waiting.map(|agent| tell.send(Note::Recorded(agent)));
+                if let Some(agent) = waiting {
+                    tell.send(Note::Recorded(agent));
+                }
             },
         );
     }
@@ -465,8 +465,7 @@ impl Link {
         move |outcome| match outcome {
             Ok(done) => {
                 if let Some(note) = note(&app, done) {
-                    // The link may be gone; the next one reads the rows.
-                    let _ = tell.send(note);
+                    tell.send(note);
                 }
             }
             Err(err) => tracing::error!(doing, %err, "changing the ledger failed"),

@@ -3,6 +3,7 @@
 //! Everything here is a hint or an order to a link's own task. A lost hint costs a delay, never a message.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
@@ -35,9 +36,10 @@ impl Owner {
 
 /// How others reach a link.
 pub(super) struct Handle {
-    pub(super) owner: Owner,
+    pub(super) owner: Arc<Owner>,
     orders: Mutex<Orders>,
     given: Notify,
+    is_replaced: AtomicBool,
 }
 
 /// What a queue has grown by.
@@ -59,8 +61,14 @@ pub(super) struct Orders {
 }
 
 impl Handle {
-    pub(super) fn new(owner: Owner) -> Arc<Self> {
-        Arc::new(Self { owner, orders: Mutex::default(), given: Notify::new() })
+    pub(super) fn new(owner: Arc<Owner>) -> Arc<Self> {
+        let (orders, is_replaced) = Default::default();
+        Arc::new(Self { owner, orders, given: Notify::new(), is_replaced })
+    }
+
+    /// Whether a newer link has taken its host's place. Known before that one's hello is in the ledger.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Acquire)
     }
 
     /// Ends once there are orders.
@@ -168,6 +176,7 @@ impl Links {
         let key = (handle.owner.org_id.clone(), handle.owner.host.clone());
         let older = lock(&self.by_host).insert(key, handle.clone());
         if let Some(older) = older.filter(|older| !Arc::ptr_eq(older, handle)) {
+            older.is_replaced.store(true, Ordering::Release);
             older.close(close::REPLACED, "replaced by a new daemon connection");
         }
     }
@@ -206,13 +215,13 @@ mod tests {
     use super::*;
 
     fn handle(host: &str) -> Arc<Handle> {
-        Handle::new(Owner {
+        Handle::new(Arc::new(Owner {
             org_id: "org_1".into(),
             org: "default".into(),
             host_id: format!("hst_{host}"),
             host: host.into(),
             token_hash: String::new(),
-        })
+        }))
     }
 
     #[test]

@@ -12,12 +12,15 @@ mod calls;
 mod clocks;
 mod connection;
 mod dispatch;
+#[cfg(feature = "interop")]
+pub mod echo;
 mod enroll;
 mod guard;
 mod ingest;
 mod link;
 mod links;
 mod metrics;
+mod notes;
 mod panes;
 mod places;
 mod probes;

@@ -1,12 +1,11 @@
 //! Rooms as agents use them: saying something there, and who is in.
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::App;
 use super::guard::Counted;
-use super::link::Note;
 use super::links::{Grown, Owner};
+use super::notes::Tell;
 use super::route;
 use super::rpc::failed;
 use crate::addr::Name;
@@ -22,7 +21,7 @@ pub(super) fn send(
     frame: SendFrame,
     room: Name,
     counted: Option<Counted>,
-    tell: &UnboundedSender<Note>,
+    tell: &Tell,
 ) {
     let name = frame.from.split_once('@').map_or(frame.from.as_str(), |(name, _)| name);
     let (sender, now) = (owner.queue(name), app.wall());

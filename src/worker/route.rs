@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use tokio::sync::mpsc::UnboundedSender;
-
 use super::app::App;
 use super::guard::{Counted, Passing};
 use super::link::Note;
 use super::links::{Grown, Owner};
+use super::notes::Tell;
 use super::rooms;
 use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
@@ -20,13 +19,7 @@ use crate::store::ledger::messages::{self, Queue, Taken};
 use crate::text;
 
 /// Takes a message. The answer is noted once it may be given: after the commit that also made the delivery.
-pub(super) fn send(
-    app: &App,
-    owner: &Owner,
-    senders: &BTreeSet<String>,
-    frame: SendFrame,
-    tell: &UnboundedSender<Note>,
-) {
+pub(super) fn send(app: &App, owner: &Owner, senders: &BTreeSet<String>, frame: SendFrame, tell: &Tell) {
     let checked = check(app, owner, senders, &frame);
     match checked.and_then(|to| Ok((pass(app, owner, &frame, &to)?, to))) {
         Ok((counted, Addr::Agent(to))) => store(app, owner, legible(app, frame), &to, counted, tell),
@@ -101,7 +94,7 @@ pub(super) fn bucket(owner: &Owner, frame: &SendFrame) -> (String, String) {
 }
 
 /// A message that is not to be taken: when its id was used before, the answer is the one that was given then.
-fn answer_known(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &UnboundedSender<Note>) {
+fn answer_known(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Tell) {
     if IdKind::of(&frame.id) != Some(IdKind::Message) {
         return note(tell, frame.id, Some(code));
     }
@@ -122,14 +115,7 @@ fn code_of(err: &AddrError) -> NakCode {
     }
 }
 
-fn store(
-    app: &App,
-    owner: &Owner,
-    frame: SendFrame,
-    to: &AgentAddr,
-    counted: Option<Counted>,
-    tell: &UnboundedSender<Note>,
-) {
+fn store(app: &App, owner: &Owner, frame: SendFrame, to: &AgentAddr, counted: Option<Counted>, tell: &Tell) {
     let now = app.wall();
     let queue = Queue { org_id: owner.org_id.clone(), host: to.host.to_string(), agent: to.name.to_string() };
     let (id, from_host, recipient) = (frame.id.clone(), owner.host.clone(), queue.clone());
@@ -163,7 +149,7 @@ fn store(
 }
 
 /// A refusal for good is remembered before it is told, so that the answer to this id stays the same.
-fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &UnboundedSender<Note>) {
+fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Tell) {
     tracing::info!(host = owner.host, id = frame.id, code = code.as_str(), "a message was refused");
     if !code.is_permanent() {
         return note(tell, frame.id, Some(code));
@@ -190,12 +176,12 @@ fn refuse(app: &App, owner: &Owner, frame: SendFrame, code: NakCode, tell: &Unbo
 }
 
 /// The ledger could not take it: the daemon keeps the message and tries again.
-pub(super) fn not_now(tell: &UnboundedSender<Note>, id: String, err: &StoreError) {
+pub(super) fn not_now(tell: &Tell, id: String, err: &StoreError) {
     tracing::error!(id, %err, "taking a message failed");
     note(tell, id, Some(NakCode::RateLimited));
 }
 
-pub(super) fn note(tell: &UnboundedSender<Note>, id: String, nak: Option<NakCode>) {
+pub(super) fn note(tell: &Tell, id: String, nak: Option<NakCode>) {
     // The link may be gone; the daemon asks again on its next one.
-    let _ = tell.send(Note::Sent { id, nak });
+    tell.send(Note::Sent { id, nak });
 }

@@ -18,14 +18,14 @@ use axum::body::Body;
 use axum::http::Request;
 use futures_util::FutureExt;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::app::{App, Shared, lock, router};
 use super::callback::{self, Post};
 use super::clocks::Clocks;
-use super::link::{self, Doing, Heard, Link, Note};
+use super::link::{self, Doing, Heard, Link};
+use super::notes::Notes;
 use super::sweep::{self, Round};
 use super::{Limits, WorkerError};
 use crate::clock::{Clock, Mono, Wall};
@@ -149,7 +149,7 @@ type Task = Pin<Box<dyn Future<Output = Option<Answered>>>>;
 
 struct Open {
     link: Link,
-    notes: UnboundedReceiver<Note>,
+    notes: Arc<Notes>,
 }
 
 /// A Worker.
@@ -254,9 +254,7 @@ impl Process {
         let Some(open) = self.links.get_mut(&conn) else { return };
         match look {
             Look::Notes => {
-                while let Ok(note) = open.notes.try_recv() {
-                    open.link.note(note);
-                }
+                open.notes.take().into_iter().for_each(|note| open.link.note(note));
             }
             Look::Orders => open.link.obey(),
             Look::Time => open.link.time(),

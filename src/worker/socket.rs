@@ -7,14 +7,15 @@ use axum::http::header::{AUTHORIZATION, RETRY_AFTER, UPGRADE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
-use super::link::{Doing, Heard, Link, Note, owner};
+use super::link::{Doing, Heard, Link, owner};
 use super::links::Leave;
 use super::metrics::REFUSALS;
+use super::notes::Notes;
 use crate::limits::FRAME_BYTES;
 use crate::net::ws;
 use crate::proto::{Close, wire::close};
@@ -22,7 +23,7 @@ use crate::proto::{Close, wire::close};
 /// A message up to here is read whole, so that one over the limit can be told so in order.
 const MESSAGE_BYTES: usize = 2 * FRAME_BYTES;
 /// Small buffers: most sockets are idle most of the time. The one for writing grows only when it is used.
-const READ_BUFFER: usize = 4096;
+const READ_BUFFER: usize = 1024;
 const WRITE_BUFFER: usize = 16 * 1024;
 /// Frames that are taken before what they gave rise to is sent.
 const FRAMES_AT_ONCE: usize = 64;
@@ -55,15 +56,21 @@ pub(super) async fn upgrade(
         tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
         return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
     };
+    sized(socket).on_upgrade(move |socket| {
+        let (link, notes) = Link::new(app.clone(), owner);
+        // In a box and by reference: what a future is given by value it keeps twice.
+        let mut socket = Box::new(Socket { app, link, leave, notes, socket });
+        async move { socket.run().await }
+    })
+}
+
+/// With its buffers and limits.
+pub(super) fn sized(socket: WebSocketUpgrade) -> WebSocketUpgrade {
     socket
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(MESSAGE_BYTES)
         .max_frame_size(MESSAGE_BYTES)
-        .on_upgrade(move |socket| async move {
-            let (link, notes) = Link::new(app.clone(), owner);
-            Socket { app, link, leave, notes, socket }.run().await;
-        })
 }
 
 fn busy(status: StatusCode, why: &str, again_after_s: u64) -> Response {
@@ -84,14 +91,14 @@ struct Socket {
     app: App,
     link: Link,
     leave: Leave,
-    notes: UnboundedReceiver<Note>,
+    notes: Arc<Notes>,
     socket: WebSocket,
 }
 
 impl Socket {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         let mut stopping = self.app.stopping.clone();
-        let handle = self.link.handle();
+        let (handle, notes) = (self.link.handle(), self.notes.clone());
         let end = loop {
             match self.act().await {
                 Ok(None) => {}
@@ -109,7 +116,7 @@ impl Socket {
                 biased;
                 () = raised(&mut stopping), if !is_draining => self.link.stop(),
                 message = self.socket.next(), if !is_draining => if !self.hear_all(message) { break None },
-                Some(note) = self.notes.recv() => self.note_all(note),
+                () = notes.given() => self.notes.take().into_iter().for_each(|note| self.link.note(note)),
                 () = handle.ordered() => self.link.obey(),
                 () = tokio::time::sleep(wait) => self.link.time(),
             }
@@ -153,34 +160,29 @@ impl Socket {
     }
 
     fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
-        let heard = match &message {
-            Some(Ok(Message::Text(text))) => Heard::Text(text.as_str()),
-            Some(Ok(Message::Binary(_))) => Heard::Binary,
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Heard::Sound,
-            // The peer's goodbye is answered by the socket itself while the last of it is read.
-            Some(Ok(Message::Close(_))) => Heard::Fault(close::GOING_AWAY, ""),
-            Some(Err(err)) if is_too_long(err) => Heard::TooLong,
-            Some(Err(err)) => match tungstenite_error(err).and_then(ws::fault) {
-                Some((code, reason)) => Heard::Fault(code, reason),
-                None => return false,
-            },
-            None => return false,
-        };
-        self.link.hear(heard);
-        true
+        heard(message.as_ref()).map(|heard| self.link.hear(heard)).is_some()
     }
+}
 
-    fn note_all(&mut self, first: Note) {
-        self.link.note(first);
-        while let Ok(note) = self.notes.try_recv() {
-            self.link.note(note);
+/// What a message, or the failure to read one, is for a link; `None` when the connection is gone.
+pub(super) fn heard(message: Option<&Result<Message, axum::Error>>) -> Option<Heard<'_>> {
+    Some(match message? {
+        Ok(Message::Text(text)) => Heard::Text(text.as_str()),
+        Ok(Message::Binary(_)) => Heard::Binary,
+        Ok(Message::Ping(_) | Message::Pong(_)) => Heard::Sound,
+        // The peer's goodbye is answered by the socket itself while the last of it is read.
+        Ok(Message::Close(_)) => Heard::Fault(close::GOING_AWAY, ""),
+        Err(err) if is_too_long(err) => Heard::TooLong,
+        Err(err) => {
+            let (code, reason) = tungstenite_error(err).and_then(ws::fault)?;
+            Heard::Fault(code, reason)
         }
-    }
+    })
 }
 
 /// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
 /// comes is dropped by the connection itself.
-async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
+pub(super) async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
     let goodbye = async {
         let frame = CloseFrame { code, reason: reason.into() };
         let _ = socket.send(Message::Close(Some(frame))).await;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 #![allow(dead_code)] // the support is shared with the other test binary, which uses the rest of it
 
+mod autobahn;
 mod full;
 #[path = "../it/load.rs"]
 mod load;

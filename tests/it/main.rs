@@ -10,6 +10,7 @@ mod daemon;
 mod docs;
 mod envelope;
 mod examples;
+mod exchange;
 mod floors;
 mod live;
 mod load;

@@ -8,6 +8,7 @@ mod loops;
 mod messages;
 mod rooms;
 mod settle;
+mod wire;
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;

@@ -17,7 +17,7 @@ mod text;
 
 pub use self::ending::expire;
 pub use self::fate::{Fate, Recipient, fate};
-pub use self::queue::{Due, attempted, due, next_due, overdue};
+pub use self::queue::{Due, attempted, due, is_held, next_due, overdue};
 pub use self::room::{Place, Posted, post, post_as_operator};
 pub use self::settle::{Refused, injected, injected_by_seq, reconnected, refused, release};
 pub use self::take::{Known, Taken, known, refuse, take};

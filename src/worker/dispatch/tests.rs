@@ -40,16 +40,20 @@ fn world() -> World {
     let mut end = WorkerEnd::new(config, app.mono());
     let hello = r#"{"t":"hello","proto":1,"daemon_ver":"1","host":"beta"}"#;
     end.handle(Input::Text(hello), app.mono());
-    let mut dispatch = Dispatch::new(app.clone(), Arc::new(owner));
+    let mut dispatch = Dispatch::new(app.clone(), Handle::new(Arc::new(owner)));
     dispatch.present(BTreeSet::from(["bob".to_owned()]));
     World { _dir: dir, app, dispatch, end }
 }
 
 impl World {
     fn take(&mut self, n: u32) {
+        self.take_from("amy@alpha", n);
+    }
+
+    fn take_from(&mut self, sender: &str, n: u32) {
         let frame = SendFrame {
             id: format!("tx_{n:012}"),
-            from: "amy@alpha".into(),
+            from: sender.into(),
             to: "bob@beta".into(),
             body: "x".into(),
             reply_to: None,
@@ -93,6 +97,56 @@ fn nothing_passes_a_refused_message_while_its_refusal_is_on_its_way_to_the_ledge
         .unwrap();
     world.dispatch.recorded(&waiting);
     assert!(world.sent().is_empty(), "now the ledger holds it");
+}
+
+#[test]
+fn nothing_passes_what_an_older_link_has_sent_last_and_recorded_too_late() {
+    let mut world = world();
+    let (app, older) = (world.app.clone(), world.dispatch.handle.clone());
+    app.links.claim(&older);
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    // Before that is recorded, the host is there again; its hello finds nothing lost.
+    let newer = Handle::new(older.owner.clone());
+    app.links.claim(&newer);
+    let (owner, due_at) = (newer.owner.clone(), app.wall() + LATE_ANSWERS);
+    app.db.write(move |tx| lost(tx, &owner, due_at)).unwrap();
+    world.dispatch.record();
+    world.dispatch = Dispatch::new(app, newer);
+    world.take(2);
+    world.dispatch.present(BTreeSet::from(["bob".to_owned()]));
+    assert!(!world.sent().contains(&2), "the first is not on this link");
+}
+
+#[test]
+fn what_waited_behind_a_held_message_is_not_passed_when_that_is_settled() {
+    let mut world = world();
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
+    let (org, id) = (org_id.clone(), "tx_000000000001");
+    world
+        .app
+        .db
+        .write(move |tx| messages::refused(tx, (&org, "beta"), id, None, ("busy", true), now))
+        .unwrap();
+    world.take(2);
+    world.take_from("abe@alpha", 3);
+    assert_eq!(world.sent(), [3], "another pair");
+    // It is settled, which the link has not heard of yet.
+    world.app.db.write(move |tx| messages::injected(tx, &org_id, "beta", id, Some("bob"), now)).unwrap();
+    world.take(4);
+    assert_eq!(world.sent(), [2, 4]);
+}
+
+#[test]
+fn a_link_that_was_replaced_sends_nothing_more() {
+    let mut world = world();
+    let handle = world.dispatch.handle.clone();
+    world.app.links.claim(&handle);
+    world.app.links.claim(&Handle::new(handle.owner.clone()));
+    world.take(1);
+    assert!(world.sent().is_empty());
 }
 
 #[test]

@@ -68,6 +68,20 @@ pub fn due(tx: &Tx<'_>, queue: &Queue, after: i64, now: Wall, limit: usize) -> R
     )
 }
 
+/// Whether anything that waits for this agent is held, so that [`due`] may pass over what comes after it.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn is_held(tx: &Tx<'_>, queue: &Queue) -> Result<bool, StoreError> {
+    let found = tx.one(
+        "SELECT 1 FROM message_delivery
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND state = 'queued' AND held = 1 LIMIT 1",
+        values![&queue.org_id, &queue.host, &queue.agent],
+        |_| Ok(()),
+    )?;
+    Ok(found.is_some())
+}
+
 fn room(row: &Row<'_>) -> Result<Option<(String, u64)>, StoreError> {
     let Some(number) = row.get::<Option<i64>>(7)? else { return Ok(None) };
     Ok(Some((row.get(8)?, number.unsigned_abs())))
