@@ -343,13 +343,14 @@ impl Dispatch {
             let deliveries =
                 deliveries_after.map(|after| deliveries::due(tx, &place, after, wall, QUEUE_BATCH));
             let (messages, deliveries) = (messages.transpose()?, deliveries.transpose()?);
-            Ok((messages.unwrap_or_default(), deliveries.unwrap_or_default(), messages::is_held(tx, &place)?))
+            let held = messages.as_ref().map(|_| messages::is_held(tx, &place)).transpose()?;
+            Ok((messages.unwrap_or_default(), deliveries.unwrap_or_default(), held))
         })?;
         // Asked after the look: a newer link sends only what was there before, in its order, or what it sees as well.
         if self.handle.is_replaced() {
             return Ok(());
         }
-        queue.held = held;
+        queue.held = held.unwrap_or(queue.held);
         queue.behind |= due_messages.len() == QUEUE_BATCH || due_deliveries.len() == QUEUE_BATCH;
         if !queue.behind && (messages_after, deliveries_after) == (Some(0), Some(0)) {
             let is_due = |id: &String| {

@@ -297,7 +297,8 @@ fn prepare(home: &Home) -> Vec<String> {
 
 #[test]
 fn what_two_hosts_say_through_breaking_connections_arrives_once_and_in_order() {
-    let messages: usize = std::env::var("TRANSIT_LOAD").map_or(2_000, |text| text.parse().unwrap());
+    let wanted: Option<usize> = std::env::var("TRANSIT_LOAD").ok().map(|text| text.parse().unwrap());
+    let messages = wanted.unwrap_or(2_000);
     let (home, books) = (Home::new(), Books::new(messages));
     let tokens = prepare(&home);
     let key = MasterKey::from_file_or_new(&home.path("key")).unwrap();
@@ -342,15 +343,17 @@ fn what_two_hosts_say_through_breaking_connections_arrives_once_and_in_order() {
     });
     books.check();
     let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-    // Past the test harness, which would swallow it.
-    let _ = writeln!(
-        std::io::stderr(),
-        "{} messages, {} deliveries, {} broken connections, {} deliveries repeated",
-        of(&books.acked),
-        books.expected,
-        of(&books.cuts),
-        of(&books.repeated)
-    );
+    if wanted.is_some() {
+        // Past the test harness, which would swallow it.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{} messages, {} deliveries, {} broken connections, {} deliveries repeated",
+            of(&books.acked),
+            books.expected,
+            of(&books.cuts),
+            of(&books.repeated)
+        );
+    }
     assert!(of(&books.cuts) >= HOSTS, "connections broke");
     let db = Db::open(&home.path("worker.db")).unwrap();
     let count = |sql: &str| db.read(|tx| tx.one(sql, &[], |row| row.get::<i64>(0))).unwrap().unwrap();

@@ -9,13 +9,14 @@ mod rooms;
 mod sends;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tungstenite::protocol::CloseFrame;
 use tungstenite::{Error, Message};
 
 use super::{Daemon, Worker};
-use crate::support::{request, text};
+use crate::support::{eventually_within, request, text};
 
 /// A daemon's end whose frames can be waited for in any order.
 struct Peer {
@@ -31,7 +32,8 @@ impl Peer {
         let mut peer = Self::greeted(worker, host, token);
         peer.daemon.roster(agents);
         if let Some(agent) = agents.first() {
-            while peer.call(agent, "list_rooms", json!({})).is_err() {}
+            // No faster than frames may come, however slow the disk is.
+            eventually_within(Duration::from_secs(120), || peer.call(agent, "list_rooms", json!({})).ok());
         }
         peer
     }

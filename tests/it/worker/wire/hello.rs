@@ -5,6 +5,7 @@ use tungstenite::Message;
 
 use super::super::{Daemon, Worker};
 use super::{Peer, two_hosts};
+use transit::limits::{FRAME_BURST, FRAME_BYTES};
 
 /// What a fresh connection hears of its first frames: the answers' codes, and how it is closed.
 fn first(worker: &Worker, token: &str, frames: &[&str]) -> (Vec<String>, u16, String) {
@@ -190,10 +191,28 @@ fn as_many_frames_as_the_burst_are_answered() {
     let worker = Worker::start();
     let token = worker.enrol("titan");
     let mut peer = Peer::greeted(&worker, "titan", &token);
-    for _ in 1..transit::limits::FRAME_BURST {
+    for _ in 1..FRAME_BURST {
         peer.say(&json!({ "t": "pong" }));
     }
-    for _ in 1..transit::limits::FRAME_BURST {
+    for _ in 1..FRAME_BURST {
         peer.next("ping");
     }
+}
+
+#[test]
+fn a_frame_of_exactly_the_limit_is_taken_and_its_bytes_are_counted() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut peer = Peer::greeted(&worker, "titan", &token);
+    let frame = |bytes: usize| {
+        let bare = r#"{"t":"later","x":""}"#;
+        let odd = "x".repeat((bytes - bare.len()) % 2);
+        bare.replace(r#""""#, &format!("\"{}{odd}\"", "é".repeat((bytes - bare.len()) / 2)))
+    };
+    assert_eq!(frame(FRAME_BYTES).len(), FRAME_BYTES);
+    peer.daemon.socket.send(Message::text(frame(FRAME_BYTES))).unwrap();
+    peer.say(&json!({ "t": "pong" }));
+    peer.next("ping");
+    peer.daemon.socket.send(Message::text(frame(FRAME_BYTES + 1))).unwrap();
+    assert_eq!(peer.closed(), (1009, "frame_too_large".to_owned()));
 }
