@@ -34,11 +34,17 @@ pub(super) struct Call {
     rid: String,
     method: String,
     params: Value,
+    is_early: bool,
 }
 
 impl Call {
     /// Answers it; the link hears of it by a note, or ends when too much is owed to it already.
     pub(super) async fn answer(self) {
+        if self.is_early {
+            // Changes are made in their order, so that once this one is, the roster is. A ledger that fails says so to
+            // the call itself.
+            let _ = self.app.write(|_| Ok(())).await;
+        }
         let result = rpc::call(&self.app, &self.owner, &self.method, self.params).await;
         self.app.metrics.called(&self.method, result.as_ref().err().map(|err| err.code.as_str()));
         let owed = result.as_ref().map_or(0, weight);
@@ -51,18 +57,28 @@ impl Call {
 }
 
 impl Calls {
-    /// A call that is to be answered.
+    /// A call that is to be answered. One that `is_early` came while the roster before it is not stored.
     pub(super) fn begin(
         &mut self,
         (app, owner, handle): (&App, &Arc<Owner>, &Arc<Handle>),
         tell: &Tell,
         rid: String,
-        method: String,
-        params: Value,
+        (method, params): (String, Value),
+        is_early: bool,
     ) -> Call {
         self.count += 1;
         let (app, owner, handle) = (app.clone(), owner.clone(), handle.clone());
-        Call { app, owner, handle, tell: tell.clone(), owed: self.owed.clone(), rid, method, params }
+        Call {
+            app,
+            owner,
+            handle,
+            tell: tell.clone(),
+            owed: self.owed.clone(),
+            rid,
+            method,
+            params,
+            is_early,
+        }
     }
 
     /// The link has taken an answer.

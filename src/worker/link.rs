@@ -5,7 +5,7 @@
 //! frames; what is to be written is asked for with [`Link::next`]. [`super::socket`] moves the bytes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -103,6 +103,8 @@ pub(super) struct Link {
     /// The agents that may send: those of the last roster, also of an earlier connection.
     senders: BTreeSet<String>,
     panes: Panes,
+    /// Is there for as long as the last roster is on its way to the ledger.
+    storing: Weak<()>,
     tell: Tell,
     wake_at: Mono,
     /// Messages that were read and not answered.
@@ -130,6 +132,7 @@ impl Link {
             dispatch: Dispatch::new(app.clone(), handle.clone()),
             senders: BTreeSet::new(),
             panes: Panes::default(),
+            storing: Weak::new(),
             wake_at: now,
             unanswered: Unanswered::default(),
             calls: Calls::default(),
@@ -310,7 +313,8 @@ impl Link {
             }
             WorkerEvent::Rpc { rid, method, params } => {
                 let who = (&self.app, &self.owner, &self.handle);
-                return Some(self.calls.begin(who, &self.tell, rid, method, params));
+                let is_early = self.storing.strong_count() > 0;
+                return Some(self.calls.begin(who, &self.tell, rid, (method, params), is_early));
             }
         }
         None
@@ -353,7 +357,8 @@ impl Link {
         self.senders.clone_from(&names);
         let renamed = self.panes.replace(&agents);
         renamed.iter().for_each(|(old, new)| self.dispatch.renamed(old, new));
-        let (owner, now) = (self.owner.clone(), self.app.wall());
+        let (owner, now, storing) = (self.owner.clone(), self.app.wall(), Arc::new(()));
+        self.storing = Arc::downgrade(&storing);
         self.change(
             "storing a roster",
             move |tx| {
@@ -364,7 +369,10 @@ impl Link {
                 messages::release(tx, &owner.org_id, &owner.host, &returned, now)?;
                 deliveries::release(tx, &owner.org_id, &owner.host, &returned, now)
             },
-            |_, ()| Some(Note::Roster(names)),
+            move |_, ()| {
+                drop(storing);
+                Some(Note::Roster(names))
+            },
         );
     }
 

@@ -97,7 +97,8 @@ impl Look {
     ///
     /// # Errors
     /// When `target` is there and `replaces` is not, when it is a file of this ledger or the log of another database lies
-    /// beside it, and when reading or writing fails; then there is no new file.
+    /// beside it, when reading or writing fails, and when what was copied is damaged; then there is no new file, and
+    /// one that was to be replaced is as it was.
     pub fn copy_to(
         &self,
         target: &Path,
@@ -138,6 +139,12 @@ impl Look {
             }
             Ok(u64::from(backup.progress().pagecount.unsigned_abs()) * u64::from(size))
         })?;
+        // Pages are copied unread. What is damaged must not take the place of an earlier, sound copy.
+        let said = to.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        let why = said.map_err(|err| StoreError::sql(&self.path, err))?;
+        if why != "ok" {
+            return Err(StoreError::Damaged { path: self.path.clone(), why });
+        }
         to.close().map_err(|(_, err)| StoreError::sql(copy, err))?;
         file.sync_all().map_err(wrote)?;
         Ok(bytes)
@@ -253,5 +260,28 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let found = Look::open(&path).and_then(|look| look.damage(true));
         assert!(matches!(&found, Err(StoreError::Damaged { .. })) || !found.unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_ledger_does_not_replace_a_sound_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("w.db"), dir.path().join("copy.db"));
+        let db = Db::open(&path).unwrap();
+        for n in 0..20 {
+            let name = "n".repeat(4000);
+            db.write(move |tx| directory::create_org(tx, &format!("o{n}").parse().unwrap(), &name)).unwrap();
+        }
+        drop(db);
+        Look::open(&path).unwrap().copy_to(&copy, false, |_, _| {}).unwrap();
+        let sound = fs::read(&copy).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        let last = bytes.len() - 4096;
+        bytes[last..].fill(0x5a);
+        fs::write(&path, bytes).unwrap();
+        let refused = Look::open(&path).unwrap().copy_to(&copy, true, |_, _| {}).unwrap_err();
+        assert!(matches!(&refused, StoreError::Damaged { path: told, .. } if *told == path), "{refused}");
+        assert_eq!(fs::read(&copy).unwrap(), sound);
+        let names = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
+        assert!(names.into_iter().all(|name| !name.to_string_lossy().contains(".tmp")));
     }
 }

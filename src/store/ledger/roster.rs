@@ -111,7 +111,8 @@ pub fn panes(tx: &Tx<'_>, org_id: &str, host: &str) -> Result<Vec<(String, Strin
     )
 }
 
-/// Gives what waits for an agent to the name that it has now. What was delivered stays with the name that it had.
+/// Gives what waits for an agent, and its place in rooms, to the name that it has now. What was delivered stays with the
+/// name that it had.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
@@ -136,6 +137,17 @@ pub fn rename(
            AND NOT EXISTS (SELECT 1 FROM delivery o WHERE o.org_id = ?1 AND o.id = delivery.id AND o.host = ?2
                              AND o.agent = ?4)",
         values![org_id, host, old, new, now],
+    )?;
+    tx.execute(
+        "UPDATE room_member SET agent = ?4
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?3
+           AND NOT EXISTS (SELECT 1 FROM room_member o WHERE o.room_seq = room_member.room_seq AND o.host = ?2
+                             AND o.agent = ?4)",
+        values![org_id, host, old, new],
+    )?;
+    tx.execute(
+        "DELETE FROM room_member WHERE org_id = ?1 AND host = ?2 AND agent = ?3",
+        values![org_id, host, old],
     )?;
     Ok(())
 }

@@ -144,6 +144,20 @@ fn too_many_frames_close_the_socket() {
 }
 
 #[test]
+fn a_call_right_behind_a_roster_is_answered_with_that_roster() {
+    let worker = Worker::start();
+    let mut daemon = worker.daemon("titan", &worker.enrol("titan"), &[]);
+    for n in 0..20 {
+        let agents = [format!("jess{n}"), "bob".to_owned()];
+        daemon.roster(&[&agents[0], &agents[1]]);
+        let found = daemon.call(&agents[0], "list_agents", json!({})).unwrap();
+        let names: Vec<&str> =
+            found.as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["bob", &agents[0]]);
+    }
+}
+
+#[test]
 fn a_worker_that_stops_says_goodbye() {
     let mut worker = Worker::start();
     let token = worker.enrol("titan");

@@ -339,6 +339,22 @@ fn an_event_of_an_empty_room_waits_for_the_first_who_joins() {
 }
 
 #[test]
+fn an_agent_that_gets_another_name_stays_in_its_rooms() {
+    with_room(&["amy@alpha", "bob@beta"], |tx, org| {
+        for (old, new) in [("bob", "cat"), ("cat", "cat2")] {
+            roster::rename(tx, org, "beta", (old, new), NOW).unwrap();
+        }
+        let ops = get(tx, org, &ops()).unwrap();
+        let members = members(tx, org, &ops).unwrap().into_iter().map(|member| member.queue);
+        assert_eq!(members.collect::<Vec<_>>(), [queue(org, "amy@alpha"), queue(org, "cat2@beta")]);
+    });
+    with_room(&["amy@alpha", "bob@alpha"], |tx, org| {
+        roster::rename(tx, org, "alpha", ("bob", "amy"), NOW).unwrap();
+        assert_eq!(get(tx, org, &ops()).unwrap().members, 1, "nobody is in it twice");
+    });
+}
+
+#[test]
 fn a_source_needs_its_room_and_keeps_it() {
     with_agents(|tx, org| {
         assert_eq!(code(source(tx, org)), "room_not_found");
