@@ -25,7 +25,8 @@ pub(super) enum Verb {
         /// Who may join: every agent, or only whom `room add` adds.
         #[arg(long, value_name = "POLICY", value_parser = ["open", "invite"], default_value = "open")]
         policy: String,
-        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the server's].
+        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the
+        /// server's].
         #[arg(long, value_name = "N")]
         loop_limit: Option<u32>,
     },
