@@ -96,8 +96,8 @@ impl Look {
     /// returns. A server goes on meanwhile. `progress` is told how many bytes of how many are copied.
     ///
     /// # Errors
-    /// When `target` is there and `replaces` is not, when it is a file of this ledger or the log of another database lies
-    /// beside it, and when reading or writing fails; then there is no new file.
+    /// When `target` is there and `replaces` is not set, when it is a file of this ledger or the log of another database
+    /// lies beside it, and when reading or writing fails; then there is no new file.
     pub fn copy_to(
         &self,
         target: &Path,
