@@ -26,7 +26,7 @@ use crate::store::ledger::{Tx, roster, sources};
 const POST_WAIT: Duration = Duration::from_secs(8);
 
 /// What can be called.
-const METHODS: [&str; 9] = [
+pub(super) const METHODS: [&str; 9] = [
     "read_message",
     "chat_reply",
     "mark_handled",

@@ -14,7 +14,7 @@ use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
 use super::link::{Doing, Heard, Link, Note, owner};
 use super::links::Leave;
-use super::metrics::REFUSALS;
+use super::metrics::SOCKETS_OF_HOST;
 use crate::limits::FRAME_BYTES;
 use crate::net::ws;
 use crate::proto::{Close, wire::close};
@@ -51,7 +51,7 @@ pub(super) async fn upgrade(
         return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
     }
     let Some(leave) = Leave::ask(&app, &owner.host_id) else {
-        app.metrics.refused.one(REFUSALS[1]);
+        app.metrics.refused.one(SOCKETS_OF_HOST);
         tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
         return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
     };
