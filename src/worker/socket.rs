@@ -12,8 +12,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
-use super::link::{Doing, Heard, Link, Note, owner};
-use super::links::Leave;
+use super::link::{Doing, Heard, Link, Note};
+use super::links::{Leave, Owner};
 use super::metrics::SOCKETS_OF_HOST;
 use crate::limits::FRAME_BYTES;
 use crate::net::ws;
@@ -42,7 +42,7 @@ pub(super) async fn upgrade(
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
     };
-    let owner = match bearer(&headers).map(|token| owner(&app, token)) {
+    let owner = match bearer(&headers).map(|token| Owner::of_token(&app, token)) {
         Some(Ok(Some(owner))) => owner,
         Some(Err(err)) => return failed("reading hosts", &err),
         None | Some(Ok(None)) => return unauthorized(),
