@@ -12,7 +12,6 @@ use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::limits::{INGEST_SKEW_S, QUEUE_MAX};
 use crate::net::fetch::{AddressPolicy, Client};
-use crate::store::ledger::messages::Queue;
 use crate::store::ledger::space::{BALLAST, FREE_FLOOR, ballast_file};
 use crate::store::ledger::{Look, SCHEMA, directory, health, server_of, sources};
 use crate::store::seal::MasterKey;
@@ -305,8 +304,8 @@ fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> 
         found.wrong("replies", text, format!("see why: transit-worker delivery show {delivery_id}"));
     }
     for (queue, waiting) in queues {
-        let Queue { agent, host, .. } = queue;
-        let text = format!("{waiting} messages wait for {agent}@{host}, and {QUEUE_MAX} are taken");
+        let agent = queue.address();
+        let text = format!("{waiting} messages wait for {agent}, and {QUEUE_MAX} are taken");
         found.wrong("queues", text, "see that the agent and its transitd run");
     }
     if dead > 0 {
