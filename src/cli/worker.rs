@@ -36,7 +36,7 @@ const MASTER_KEY: &str = "TRANSIT_MASTER_KEY";
 /// Where a Worker is reached that nobody has told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8787";
 
-/// Run a Worker, and look after its hosts, sources, rooms and deliveries.
+/// Run a Worker, and look after its hosts, sources, rooms, messages and deliveries.
 ///
 /// A Worker is the server that hosts connect to and that senders post events to. It keeps everything in one
 /// database, a file. The commands beside `serve` change that database directly; a running server notices.

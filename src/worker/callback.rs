@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::app::{App, lock};
 use super::connection::raised;
-use super::metrics::CALLBACKS;
+use super::metrics::{ANSWERED_ERROR, NOT_PERMITTED, POSTED, UNREACHABLE};
 use crate::limits::{CALLBACK_WAIT, CONNECT_WAIT};
 use crate::net::fetch::{AddressPolicy, Answer, Client, FetchError, Request};
 use crate::proto::ingest::{Reply, SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, reply_url_allowed};
@@ -183,9 +183,9 @@ impl Post {
         let Self { source, reply } = self;
         let now = app.wall();
         let name = source.name.as_str();
-        let count = |outcome: usize| app.metrics.callbacks.one(CALLBACKS[outcome]);
+        let count = |outcome| app.metrics.callbacks.one(outcome);
         let nowhere = || {
-            count(1);
+            count(NOT_PERMITTED);
             format!("{name} has no permitted reply destination")
         };
         let url = reply.reply_url.as_ref().or(source.reply_url.as_ref()).ok_or_else(nowhere)?;
@@ -217,15 +217,15 @@ impl Post {
         };
         match through(&request) {
             Ok(answer) if (200..300).contains(&answer.status) => {
-                count(0);
+                count(POSTED);
                 Ok(())
             }
             Ok(answer) => {
-                count(2);
+                count(ANSWERED_ERROR);
                 Err(format!("callback failed ({})", answer.status))
             }
             Err(err) => {
-                count(3);
+                count(UNREACHABLE);
                 Err(format!("callback failed: {err}"))
             }
         }

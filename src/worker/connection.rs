@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, Sleep};
 
-use super::metrics::{Inside, Metrics, REFUSALS};
+use super::metrics::{CONNECTIONS, Inside, Metrics};
 use crate::limits::{HEAD_BYTES, HEAD_WAIT, REFUSED_AT_ONCE, WRITE_WAIT};
 
 /// Rest after a failure to accept, which is most often a lack of descriptors.
@@ -154,7 +154,7 @@ impl Entrance {
 
     /// Says that it is full. Those who would wait in a row for that are dropped.
     fn turn_away(&self, mut stream: TcpStream, peer: SocketAddr) {
-        self.host.metrics.refused.one(REFUSALS[0]);
+        self.host.metrics.refused.one(CONNECTIONS);
         tracing::debug!(%peer, most = self.host.connections, "too many connections");
         let Ok(permit) = self.refusing.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {

@@ -3,10 +3,13 @@
 //! The ledger has the truth; this only knows what this socket has been sent and not answered, so that the row that
 //! records an attempt need not be waited for. It dies with the socket.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+mod queue;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::queue::{AgentQueue, Flight, Look, Round, Sent, Step};
 use super::app::App;
 use super::links::{Grown, Handle, Owner};
 use crate::clock::{Backoff, Mono, Wall};
@@ -23,110 +26,6 @@ pub(super) const INGEST: &str = "ingest";
 
 /// After a hello, daemons get this long to send late answers before lost ones are sent again.
 pub(super) const LATE_ANSWERS: Duration = Duration::from_secs(1);
-/// More than the ledger takes to hear that something was acknowledged.
-const SETTLING: Duration = Duration::from_secs(1);
-
-/// How much of a queue is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Look {
-    /// What came after the last look.
-    New,
-    /// All of it: something that was passed over may be due.
-    All,
-}
-
-#[derive(Default)]
-struct AgentQueue {
-    messages: Side,
-    deliveries: Side,
-    /// What was sent and not answered, and when it is sent again.
-    flights: HashMap<String, Flight>,
-    settled: Settled,
-    /// There was more than could be sent.
-    behind: bool,
-    /// Something was held when it was looked at last, and others may have been passed over for it.
-    held: bool,
-    /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
-    /// message must not pass it.
-    refusals: u32,
-}
-
-impl AgentQueue {
-    /// What is over without an answer, such as a message that was cancelled, takes nobody's place. Until a moment after
-    /// it would be sent again it may be that the row only says so a little later.
-    fn forget_gone(&mut self, is_due: impl Fn(&String) -> bool, now: Mono) {
-        self.flights.retain(|id, flight| now < flight.again_at + SETTLING || is_due(id));
-    }
-}
-
-/// What was acknowledged a moment ago. The ledger hears of it a little later, and until then would have it sent again.
-#[derive(Default)]
-struct Settled {
-    ids: HashSet<String>,
-    order: VecDeque<(Mono, String)>,
-}
-
-impl Settled {
-    fn add(&mut self, id: &str, now: Mono) {
-        self.forget(now);
-        if self.ids.insert(id.to_owned()) {
-            self.order.push_back((now, id.to_owned()));
-        }
-    }
-
-    /// Forgets what the ledger has heard of by now.
-    fn forget(&mut self, now: Mono) {
-        while self.order.front().is_some_and(|(at, _)| now.since(*at) >= SETTLING) {
-            if let Some((_, id)) = self.order.pop_front() {
-                self.ids.remove(&id);
-            }
-        }
-    }
-}
-
-/// One kind of what waits for an agent.
-#[derive(Default)]
-struct Side {
-    /// Rows up to here have been looked at.
-    to: i64,
-    look: Option<Look>,
-}
-
-impl Side {
-    fn look(&mut self, look: Look) {
-        self.look = self.look.max(Some(look));
-    }
-
-    /// Behind which row to look for what is due, if at all.
-    fn begin(&mut self) -> Option<i64> {
-        self.look.take().map(|look| match look {
-            Look::New => self.to,
-            Look::All => 0,
-        })
-    }
-}
-
-struct Flight {
-    /// The place of its row.
-    seq: i64,
-    /// Order of sending on this link.
-    number: u64,
-    again_at: Mono,
-    /// The `redelivery` that it carried. While this connection stands, the frame is not lost but unanswered: it is
-    /// sent again as it was, so that one which crosses its answer is known for what it is.
-    redelivery: u32,
-    /// When the daemon was asked first on this link.
-    since: Mono,
-}
-
-/// One deliver frame that goes out.
-struct Sent {
-    seq: i64,
-    is_message: bool,
-    /// It went out on this connection before.
-    is_repeated: bool,
-    again_after: Duration,
-}
 
 /// The queues of one host, as its link sees them.
 pub(super) struct Dispatch {
@@ -144,16 +43,6 @@ pub(super) struct Dispatch {
     retry_at: Option<Mono>,
     /// There is more to send at once.
     is_behind: bool,
-}
-
-/// What became of a row that is due.
-enum Step {
-    /// With the `redelivery` that it carries.
-    Sent(u32),
-    /// It was sent before and is not due again, or was acknowledged just now.
-    UnderWay,
-    /// As many as may be are under way.
-    Full,
 }
 
 impl Dispatch {
@@ -278,7 +167,7 @@ impl Dispatch {
         let wanting: Vec<String> = self
             .queues
             .iter()
-            .filter(|(_, queue)| queue.messages.look.is_some() || queue.deliveries.look.is_some())
+            .filter(|(_, queue)| queue.messages.is_wanting() || queue.deliveries.is_wanting())
             .filter(|(_, queue)| queue.refusals == 0)
             .filter(|(agent, _)| self.present.contains(*agent))
             .map(|(agent, _)| agent.clone())
@@ -332,7 +221,7 @@ impl Dispatch {
             queue.messages.look(Look::All);
         }
         let (messages_after, deliveries_after) = (queue.messages.begin(), queue.deliveries.begin());
-        let mut room = QUEUE_BATCH.saturating_sub(queue.flights.len());
+        let room = QUEUE_BATCH.saturating_sub(queue.flights.len());
         if room == 0 {
             queue.behind = true;
             return Ok(());
@@ -358,48 +247,25 @@ impl Dispatch {
             };
             queue.forget_gone(is_due, mono);
         }
-        let mut soonest: Option<Mono> = None;
-        let mut go = |queue: &mut AgentQueue, id: &str, seq, redelivery: Option<u32>, misses| {
-            let before =
-                queue.flights.get(id).map(|flight| (flight.again_at, flight.redelivery, flight.since));
-            if before.is_some_and(|(again_at, _, _)| mono < again_at) || queue.settled.ids.contains(id) {
-                return Step::UnderWay;
-            }
-            if room == 0 {
-                queue.behind = true;
-                return Step::Full;
-            }
-            room -= 1;
-            self.sent += 1;
-            let again_after = Backoff::DELIVERY.after(misses);
-            let again_at = mono + again_after;
-            soonest = Some(soonest.map_or(again_at, |at| at.min(again_at)));
-            let is_message = redelivery.is_none();
-            let redelivery = before.map_or(redelivery.unwrap_or_default(), |(_, redelivery, _)| redelivery);
-            let since = before.map_or(mono, |(_, _, since)| since);
-            let flight = Flight { seq, number: self.sent, again_at, redelivery, since };
-            queue.flights.insert(id.to_owned(), flight);
-            sent.push(Sent { seq, is_message, is_repeated: before.is_some(), again_after });
-            Step::Sent(redelivery)
-        };
+        let mut round = Round { queue, sent, number: &mut self.sent, room, now: mono, soonest: None };
         // What found no room is not looked past: what comes after it would arrive before it.
         for due in due_messages {
-            match go(queue, &due.id, due.seq, None, due.attempts + 1) {
+            match round.take(&due.id, due.seq, None, due.attempts + 1) {
                 Step::Sent(_) => end.deliver(&due.id, agent, message_envelope(&due)),
                 Step::UnderWay => {}
                 Step::Full => break,
             }
-            queue.messages.to = queue.messages.to.max(due.seq);
+            round.queue.messages.reached(due.seq);
         }
         for due in due_deliveries {
-            match go(queue, &due.id, due.seq, Some(due.shown), due.misses + 1) {
+            match round.take(&due.id, due.seq, Some(due.shown), due.misses + 1) {
                 Step::Sent(redelivery) => end.deliver(&due.id, agent, channel_envelope(&due, redelivery)),
                 Step::UnderWay => {}
                 Step::Full => break,
             }
-            queue.deliveries.to = queue.deliveries.to.max(due.seq);
+            round.queue.deliveries.reached(due.seq);
         }
-        if let Some(at) = soonest {
+        if let Some(at) = round.soonest {
             self.retry_no_later(at);
         }
         Ok(())

@@ -155,7 +155,7 @@ async fn store_event(
             if let Ok(Accepted { kind: AcceptedKind::New, members, .. }) = &outcome {
                 let queues = queue.iter().chain(members);
                 queues.for_each(|queue| hints.links.wake(queue, Grown::Deliveries));
-                let members = members.iter().map(|queue| format!("{}@{}", queue.agent, queue.host));
+                let members = members.iter().map(Queue::address);
                 for address in members.chain([address]) {
                     hints.loops.interrupt(&org_id, &address, hints.mono());
                 }

@@ -12,7 +12,9 @@ use super::app::{App, lock};
 use crate::limits::{SOCKETS_OF_HOST, SOCKETS_UNGREETED};
 use crate::proto::Close;
 use crate::proto::wire::close;
+use crate::store::StoreError;
 use crate::store::ledger::messages::Queue;
+use crate::store::ledger::{credentials, directory};
 
 /// Whose socket it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,25 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// Whose device token this is.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) fn of_token(app: &App, token: &str) -> Result<Option<Self>, StoreError> {
+        let token_hash = credentials::token_hash(token);
+        app.db.read(|tx| {
+            let Some(host) = directory::host_by_token(tx, &token_hash)? else { return Ok(None) };
+            let Some(org) = directory::org(tx, &host.org_id)? else { return Ok(None) };
+            Ok(Some(Self {
+                org_id: host.org_id,
+                org: org.slug.to_string(),
+                host_id: host.id,
+                host: host.slug.to_string(),
+                token_hash,
+            }))
+        })
+    }
+
     /// The queue of one of the host's agents.
     pub(super) fn queue(&self, agent: &str) -> Queue {
         Queue { org_id: self.org_id.clone(), host: self.host.clone(), agent: agent.to_owned() }

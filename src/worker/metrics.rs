@@ -8,6 +8,7 @@ mod page;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::rpc::METHODS;
 use crate::clock::{Mono, Wall};
 use crate::store::tally::{Counter, Histogram};
 pub(super) use page::{Now, page};
@@ -51,20 +52,11 @@ const STATUSES: [&str; 11] = ["200", "202", "400", "401", "404", "408", "413", "
 const CLOSES: [&str; 13] =
     ["1001", "1002", "1003", "1007", "1009", "1013", "4000", "4001", "4002", "4003", "4008", "broken", OTHER];
 /// What came of posting a reply.
-pub(super) const CALLBACKS: [&str; 5] = ["posted", "not_permitted", "answered_error", "unreachable", OTHER];
-/// Methods of `rpc`.
-const METHODS: [&str; 10] = [
-    "read_message",
-    "chat_reply",
-    "mark_handled",
-    "message_status",
-    "list_agents",
-    "list_rooms",
-    "create_room",
-    "join_room",
-    "leave_room",
-    OTHER,
-];
+const CALLBACKS: [&str; 5] = [POSTED, NOT_PERMITTED, ANSWERED_ERROR, UNREACHABLE, OTHER];
+pub(super) const POSTED: &str = "posted";
+pub(super) const NOT_PERMITTED: &str = "not_permitted";
+pub(super) const ANSWERED_ERROR: &str = "answered_error";
+pub(super) const UNREACHABLE: &str = "unreachable";
 /// What an `rpc` was answered with.
 const CODES: [&str; 17] = [
     "ok",
@@ -86,7 +78,9 @@ const CODES: [&str; 17] = [
     OTHER,
 ];
 /// Why a connection was not served.
-pub(super) const REFUSALS: [&str; 3] = ["connections", "sockets_of_host", OTHER];
+const REFUSALS: [&str; 3] = [CONNECTIONS, SOCKETS_OF_HOST, OTHER];
+pub(super) const CONNECTIONS: &str = "connections";
+pub(super) const SOCKETS_OF_HOST: &str = "sockets_of_host";
 
 /// Counts by a word of a list, whose last word stands for all others.
 pub(super) struct Family {
@@ -169,6 +163,7 @@ pub(super) struct Metrics {
     ingest: Family,
     ingest_times: Histogram,
     pub(super) callbacks: Family,
+    /// By method, the last for all others, and then by code.
     rpcs: Box<[Counter]>,
 }
 
@@ -188,7 +183,7 @@ impl Metrics {
             ingest: Family::new(&STATUSES),
             ingest_times: Histogram::new(&LATENCIES),
             callbacks: Family::new(&CALLBACKS),
-            rpcs: (0..METHODS.len() * CODES.len()).map(|_| Counter::default()).collect(),
+            rpcs: (0..=METHODS.len()).flat_map(|_| CODES).map(|_| Counter::default()).collect(),
         }
     }
 
@@ -222,16 +217,14 @@ impl Metrics {
 
     /// A call was answered with a code, or with a result.
     pub(super) fn called(&self, method: &str, code: Option<&str>) {
-        self.rpcs[place(&METHODS, method) * CODES.len() + place(&CODES, code.unwrap_or("ok"))].one();
+        let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len());
+        self.rpcs[method * CODES.len() + place(&CODES, code.unwrap_or("ok"))].one();
     }
 
     /// The calls that there were, by method and code.
     fn calls(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let calls = self
-            .rpcs
-            .iter()
-            .enumerate()
-            .map(|(at, count)| (METHODS[at / CODES.len()], CODES[at % CODES.len()], count.get()));
+        let methods = METHODS.iter().chain([&OTHER]).flat_map(|method| CODES.map(|code| (*method, code)));
+        let calls = methods.zip(&self.rpcs).map(|((method, code), count)| (method, code, count.get()));
         calls.filter(|(_, _, count)| *count > 0)
     }
 }

@@ -111,7 +111,8 @@ pub struct Limits {
     pub frames: (u32, u32),
     /// Messages a second of one sender, and at once.
     pub sends: (u32, u32),
-    /// Messages between agents that pass without a person or an event between them, and within what time; 0 is no limit.
+    /// Messages between agents that pass without a person or an event between them, and within what time; 0 is no
+    /// limit.
     pub loops: (u32, Duration),
     /// Most changes of the ledger that share one commit. 1 is for comparison: each has its own.
     pub commit_group: usize,

@@ -19,8 +19,8 @@ impl Panes {
         self.by_name = names.into_iter().collect();
     }
 
-    /// Takes a new roster. Answers who has another name than before: its old one, and the one that it has now. A pane is
-    /// somebody's only when it is nobody else's, and a name that was there before, or still is, is not another's.
+    /// Takes a new roster. Answers who has another name than before: its old one, and the one that it has now. A pane
+    /// is somebody's only when it is nobody else's, and a name that was there before, or still is, is not another's.
     pub(super) fn replace(&mut self, agents: &[AgentInfo]) -> Vec<(String, String)> {
         let now: HashMap<String, String> =
             agents.iter().map(|agent| (agent.name.clone(), agent.pane_id.clone())).collect();

@@ -143,7 +143,7 @@ fn room(params: &Value) -> Result<Name, RpcError> {
 fn own_address(caller: &Queue, params: &Value) -> Result<(), RpcError> {
     match params.get("address") {
         None | Some(Value::Null) => Ok(()),
-        Some(Value::String(address)) if *address == format!("{}@{}", caller.agent, caller.host) => Ok(()),
+        Some(Value::String(address)) if *address == caller.address() => Ok(()),
         Some(_) => Err(RpcError::new("invalid_caller", "address is not the caller's")),
     }
 }

@@ -26,7 +26,7 @@ use crate::store::ledger::{Tx, roster, sources};
 const POST_WAIT: Duration = Duration::from_secs(8);
 
 /// What can be called.
-const METHODS: [&str; 9] = [
+pub(super) const METHODS: [&str; 9] = [
     "read_message",
     "chat_reply",
     "mark_handled",
@@ -140,7 +140,7 @@ fn channel(row: DeliveryRow, state: State, instructions: Option<String>) -> Full
 /// A message has nothing to settle; it can be read by whom it was for, and in a room by its sender too.
 fn direct(tx: &Tx<'_>, caller: &Queue, id: &str) -> Found<Full> {
     let Some(found) = messages::text(tx, caller, id)? else { return Ok(Err(not_found("message"))) };
-    let is_own = || found.is_of_room && found.sender == format!("{}@{}", caller.agent, caller.host);
+    let is_own = || found.is_of_room && found.sender == caller.address();
     let state = match found.state {
         Some(state) => state,
         None if is_own() => {
@@ -254,7 +254,7 @@ fn message_status(app: &App, caller: &Queue, params: &Value) -> Result<Value, Rp
     let id = text(params, "id")?;
     let fate = app.db.read(|tx| messages::fate(tx, &caller.org_id, id)).map_err(failed)?;
     let fate = fate.ok_or_else(|| not_found("message"))?;
-    if fate.sender != format!("{}@{}", caller.agent, caller.host) {
+    if fate.sender != caller.address() {
         return Err(RpcError::new("not_owner", "the message is another agent's"));
     }
     let recipients: Vec<Value> = fate

@@ -24,7 +24,8 @@ use tower::ServiceExt;
 use super::app::{App, Shared, lock, router};
 use super::callback::{self, Post};
 use super::clocks::Clocks;
-use super::link::{self, Doing, Heard, Link};
+use super::link::{Doing, Heard, Link};
+use super::links::Owner;
 use super::notes::Notes;
 use super::sweep::{self, Round};
 use super::{Limits, WorkerError};
@@ -208,7 +209,7 @@ impl Process {
     /// # Errors
     /// When the ledger cannot be read.
     pub fn connect(&mut self, token: &str) -> Result<Option<Conn>, StoreError> {
-        let Some(owner) = link::owner(&self.app, token)? else { return Ok(None) };
+        let Some(owner) = Owner::of_token(&self.app, token)? else { return Ok(None) };
         let (link, notes) = Link::new(self.app.clone(), owner);
         self.count += 1;
         let conn = Conn(self.count);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::app::{App, error, failed, unauthorized};
 use super::connection::raised;
-use super::link::{Doing, Heard, Link, owner};
-use super::links::Leave;
-use super::metrics::REFUSALS;
+use super::link::{Doing, Heard, Link};
+use super::links::{Leave, Owner};
+use super::metrics::SOCKETS_OF_HOST;
 use super::notes::Notes;
 use crate::limits::FRAME_BYTES;
 use crate::net::ws;
@@ -43,7 +43,7 @@ pub(super) async fn upgrade(
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
     };
-    let owner = match bearer(&headers).map(|token| owner(&app, token)) {
+    let owner = match bearer(&headers).map(|token| Owner::of_token(&app, token)) {
         Some(Ok(Some(owner))) => owner,
         Some(Err(err)) => return failed("reading hosts", &err),
         None | Some(Ok(None)) => return unauthorized(),
@@ -52,7 +52,7 @@ pub(super) async fn upgrade(
         return busy(StatusCode::SERVICE_UNAVAILABLE, "stopping", 1);
     }
     let Some(leave) = Leave::ask(&app, &owner.host_id) else {
-        app.metrics.refused.one(REFUSALS[1]);
+        app.metrics.refused.one(SOCKETS_OF_HOST);
         tracing::warn!(host = owner.host, org = owner.org, "a host has too many sockets");
         return busy(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", ASK_AGAIN_S);
     };

@@ -73,6 +73,7 @@ fn one_server_a_database() {
     let server = Server::start(&home, &[]);
     let in_use = format!("in use by process {}", server.process.pid());
     refused(serve(&home).args(["--ready-file", "ready"]), 75, &in_use);
+    refused(&mut serve(&home), 75, "stop that one first");
     assert!(home.path("ready").exists(), "it is the first one's");
     server.process.signal(Signal::KILL);
     drop(server);

@@ -12,7 +12,8 @@ use crate::proto::control::Op;
 /// The call.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The tool: read_message, chat_reply, mark_handled, send_message, list_agents, whoami.
+    /// The tool: read_message, chat_reply, mark_handled, send_message, list_agents, whoami, list_rooms, create_room,
+    /// join_room, leave_room.
     #[arg(value_name = "METHOD")]
     method: String,
     /// Its parameters, an object of JSON; - reads it from stdin.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{MASTER_KEY, Place, print};
 use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
-use crate::limits::INGEST_SKEW_S;
+use crate::limits::{INGEST_SKEW_S, QUEUE_MAX};
 use crate::net::fetch::{AddressPolicy, Client};
 use crate::store::ledger::space::{BALLAST, FREE_FLOOR, ballast_file};
 use crate::store::ledger::{Look, SCHEMA, directory, health, server_of, sources};
@@ -119,7 +119,11 @@ impl Finding {
 
 pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
     let path = place.path()?;
-    let look = Look::open(&path).map_err(|err| Failure::store("open the database", &err))?;
+    let look = Look::open(&path).map_err(|err| {
+        let failure = Failure::store("open the database", &err);
+        // What else a damaged database is asked for would fail like this.
+        if matches!(err, StoreError::Damaged { .. }) { failure.hint(RESTORE) } else { failure }
+    })?;
     let now = SystemClock::new().wall();
     let mut found = Findings(Vec::new());
     schema(&look, &mut found);
@@ -277,7 +281,8 @@ fn reached(look: &Look, found: &mut Findings) -> Result<(), StoreError> {
     let skew = SystemClock::new().wall().0.abs_diff(its.0);
     if skew >= SKEW.as_millis() as u64 {
         let text = format!("the clock behind {base} is {} s off ours", skew / 1000);
-        found.wrong("clock", text, "signed requests are refused at 300 s: set the clocks, with NTP");
+        let hint = format!("signed requests are refused at {INGEST_SKEW_S} s: set the clocks, with NTP");
+        found.wrong("clock", text, hint);
     } else {
         found.ok("reached", format!("{base} answers, and its clock is ours"));
     }
@@ -299,12 +304,13 @@ fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> 
         found.wrong("replies", text, format!("see why: transit-worker delivery show {delivery_id}"));
     }
     for (queue, waiting) in queues {
-        let text = format!("{waiting} messages wait for {}@{}, and 1000 are taken", queue.agent, queue.host);
+        let agent = queue.address();
+        let text = format!("{waiting} messages wait for {agent}, and {QUEUE_MAX} are taken");
         found.wrong("queues", text, "see that the agent and its transitd run");
     }
     if dead > 0 {
         let text = format!("{dead} messages did not arrive");
-        found.note("dead", text, "their senders were told; they go with time");
+        found.note("dead", text, "see which: transit-worker message list --state dead; they go with time");
     }
     Ok(())
 }

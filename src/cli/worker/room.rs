@@ -25,7 +25,8 @@ pub(super) enum Verb {
         /// Who may join: every agent, or only whom `room add` adds.
         #[arg(long, value_name = "POLICY", value_parser = ["open", "invite"], default_value = "open")]
         policy: String,
-        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the server's].
+        /// Messages of agents, with nobody else between, before the loop guard refuses; 0 turns it off [default: the
+        /// server's].
         #[arg(long, value_name = "N")]
         loop_limit: Option<u32>,
     },
@@ -183,7 +184,7 @@ fn show(session: &Session, one: &One) -> Result<Exit, Failure> {
     ];
     lines.extend(members.iter().map(|member| {
         let away = if member.is_known { "" } else { ", cannot be written to" };
-        format!("member      {} since {}{away}", address(&member.queue), member.joined_at)
+        format!("member      {} since {}{away}", member.queue.address(), member.joined_at)
     }));
     session.print([(shown, lines.join("\n"))])
 }
@@ -302,7 +303,7 @@ fn record(room: &RoomRow) -> Value {
 
 fn member_record(member: &Member) -> Value {
     json!({
-        "agent": address(&member.queue),
+        "agent": member.queue.address(),
         "joined_at": member.joined_at.to_string(),
         "known": member.is_known,
     })
@@ -330,8 +331,4 @@ fn loop_limit_words(room: &RoomRow) -> String {
         Some(0) => "off".to_owned(),
         Some(limit) => format!("{limit} messages"),
     }
-}
-
-fn address(queue: &Queue) -> String {
-    format!("{}@{}", queue.agent, queue.host)
 }

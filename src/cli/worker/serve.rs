@@ -15,7 +15,7 @@ use crate::cli::{Common, duration};
 use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::store::ledger::retention::Keep;
-use crate::store::{config, files};
+use crate::store::{StoreError, config, files};
 use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The time in which these are counted, and for which it must be quiet until more pass [default: 10m].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     loop_window: Option<Duration>,
-    /// Write {"listen","url","pid"} here once it serves; the file goes away when it stops.
+    /// Write {"listen","url","pid",["metrics_listen"]} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Keep messages for so long after they are settled or dead; 0 is for ever.
@@ -158,6 +158,8 @@ fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
 
 fn failure(err: WorkerError) -> Failure {
     match err {
+        WorkerError::Store(err @ StoreError::Busy { .. }) => Failure::store("serve", &err)
+            .hint("stop that one first, or serve another database with --database"),
         WorkerError::Store(err) => Failure::store("serve", &err),
         WorkerError::Listen { .. } => Failure::new(Exit::Unavailable, "serve", err)
             .hint(format_args!("choose another address with {NAME} serve --listen ADDR:PORT")),

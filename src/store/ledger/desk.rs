@@ -4,9 +4,10 @@ use super::messages::{self, Fate};
 use super::{Refusal, Row, StoreError, Tx, values};
 use crate::clock::Wall;
 use crate::limits::DELIVERY_TTL;
+use crate::proto::wire::NakCode;
 
 /// Why a delivery that an operator has cancelled is dead.
-pub const CANCELLED: &str = "cancelled_by_operator";
+const CANCELLED: &str = "cancelled_by_operator";
 
 /// One message, for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,7 +179,7 @@ pub fn cancel(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed, 
 /// A message that was refused when it came is not queued, whatever is done.
 fn state_in_words(found: &Listed) -> String {
     match (found.state.as_str(), &found.last_error) {
-        ("dead", Some(code)) if found.attempts == 0 && crate::proto::wire::NakCode::of(code).is_some() => {
+        ("dead", Some(code)) if found.attempts == 0 && NakCode::of(code).is_some() => {
             format!("refused ({code})")
         }
         (state, _) => state.to_owned(),
@@ -195,7 +196,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::proto::wire::{NakCode, SendFrame};
+    use crate::proto::wire::SendFrame;
     use crate::store::ledger::messages::{Queue, Taken};
     use crate::store::ledger::roster::tests::{agent, enrol};
     use crate::store::ledger::tests::{code, with_org};

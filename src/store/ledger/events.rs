@@ -64,8 +64,8 @@ pub fn find(
     )
 }
 
-/// Stores an event and its delivery to `target`, unless its key is known: to a room, one to every member. `secret_no` is
-/// the secret that verified it, so that its reply is signed with the same one.
+/// Stores an event and its delivery to `target`, unless its key is known: to a room, one to every member. `secret_no`
+/// is the secret that verified it, so that its reply is signed with the same one.
 ///
 /// # Errors
 /// When the ledger cannot be changed, and [`Refusal::NoRoom`] when the target is a room that does not exist.

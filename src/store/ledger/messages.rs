@@ -4,8 +4,8 @@
 //! with its connection, is *held* until it is settled: the sender's later messages to the same agent wait behind
 //! it.
 //!
-//! [`take`] and [`post`] are how a message comes in, [`due`] what goes out; [`injected`], [`refused`] and [`expire`] are how a
-//! delivery moves on.
+//! [`take`] and [`post`] are how a message comes in, [`due`] what goes out; [`injected`], [`refused`] and [`expire`] are
+//! how a delivery moves on.
 
 mod ending;
 mod fate;
@@ -29,7 +29,7 @@ pub const SYSTEM: &str = "transit";
 /// The operator, as the sender of messages to rooms.
 pub const OPERATOR: &str = "operator@transit";
 /// What a daemon says when a person is typing where the envelope would go: it costs no attempt.
-pub const DRAFT_BUSY: &str = "draft_busy";
+pub(super) const DRAFT_BUSY: &str = "draft_busy";
 
 /// An agent whose queue has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,6 +43,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// The agent's address, `NAME@HOST`.
+    pub fn address(&self) -> String {
+        format!("{}@{}", self.agent, self.host)
+    }
+
     /// Reads organisation, host and agent, in this order.
     pub(super) fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self { org_id: row.get(0)?, host: row.get(1)?, agent: row.get(2)? })

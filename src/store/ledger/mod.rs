@@ -111,7 +111,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
+    fn open_grouping(path: &Path, group: usize) -> Result<Self, StoreError> {
         Self::open_with(path, group, |_| Ok(()))
     }
 
@@ -263,8 +263,9 @@ impl Db {
         self.0.queue.push(Task::boxed(change, done), false);
     }
 
-    /// The number of the state that organisations, hosts and sources are in, and what operators have done to queues. It
-    /// is another one before anybody is told that they were changed, by this process or another. `None` when it cannot be told.
+    /// The number of the state that organisations, hosts and sources are in, and what operators have done to queues.
+    /// It is another one before anybody is told that they were changed, by this process or another. `None` when it
+    /// cannot be told.
     pub fn directory_state(&self) -> Option<u64> {
         self.0.turnstile.directory_state()
     }

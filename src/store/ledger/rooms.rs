@@ -257,8 +257,7 @@ pub fn join(tx: &Tx<'_>, name: &Name, agent: &Queue, by: By, now: Wall) -> Resul
         return Err(Refusal::InviteOnly { room: name.to_string() }.into());
     }
     if !roster::is_known(tx, &agent.org_id, &agent.host, &agent.agent)? {
-        let address = format!("{}@{}", agent.agent, agent.host);
-        return Err(Refusal::not_found("agent", address).into());
+        return Err(Refusal::not_found("agent", agent.address()).into());
     }
     if room.members as usize >= ROOM_MEMBERS {
         return Err(Refusal::RoomFull { room: name.to_string() }.into());

@@ -6,9 +6,9 @@
 //!
 //! A savepoint a change would pay for that failure every time: the engine keeps a copy of each page that is touched.
 //! Failures half way are rare, so a group first runs without. When one of its changes fails after it has changed
-//! something, all is undone and the group runs once more, each change in its own savepoint. A group that a full disk has
-//! undone runs once more as well, in the room that was kept back for that. That is why a change may run more than once,
-//! and takes nothing out of what it captures.
+//! something, all is undone and the group runs once more, each change in its own savepoint. A group that a full disk
+//! has undone runs once more as well, in the room that was kept back for that. That is why a change may run more than
+//! once, and takes nothing out of what it captures.
 
 use std::any::Any;
 use std::cell::Cell;

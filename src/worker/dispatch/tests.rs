@@ -171,10 +171,4 @@ fn what_was_acknowledged_does_not_go_out_again_before_the_ledger_knows() {
     world.dispatch.acknowledged("tx_000000000002", None);
     world.dispatch.moved("bob".into());
     assert!(world.sent().is_empty());
-
-    let later = Mono::default() + SETTLING;
-    let mut settled = Settled::default();
-    settled.add("dlv_000000000001", Mono::default());
-    settled.forget(later);
-    assert!(settled.ids.is_empty() && settled.order.is_empty(), "and it is due when its time comes");
 }

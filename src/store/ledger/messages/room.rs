@@ -87,7 +87,7 @@ pub fn post_as_operator(
     let room = rooms::get(tx, org_id, room)?;
     let members = rooms::members(tx, org_id, &room)?;
     if let Err(full) = places(tx, &members, &|_| false)? {
-        return Err(Refusal::QueueFull { agent: format!("{}@{}", full.agent, full.host) }.into());
+        return Err(Refusal::QueueFull { agent: full.address() }.into());
     }
     let frame = SendFrame {
         id: IdKind::Message.fresh(),
