@@ -2,7 +2,7 @@
 //!
 //! A message to a room is one row of `message` with a number of its own and a delivery to each member; that is in
 //! [`messages`](super::messages). An event that goes to a room is one delivery a member; see
-//! [`deliveries`](super::deliveries).
+//! [`deliveries`].
 
 use std::str::FromStr;
 
