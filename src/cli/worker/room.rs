@@ -55,7 +55,8 @@ pub(super) enum Verb {
     Add(OneMember),
     /// Take an agent out of a room. Messages that wait for it still reach it.
     Remove(OneMember),
-    /// Delete a room and what it holds together. Messages on their way still arrive; its name is free again.
+    /// Delete a room and what it holds together. Messages on their way still arrive, events that nobody was there for
+    /// are settled; its name is free again.
     Delete(One),
     /// Say something in a room, as the operator; answers go to the room.
     Post {

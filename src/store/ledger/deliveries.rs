@@ -11,7 +11,7 @@ mod add;
 mod room;
 
 pub(super) use self::add::{Fresh, add, add_to_room};
-pub(super) use self::room::{adopt, give_up};
+pub(super) use self::room::{abandon, adopt, give_up};
 use super::messages::{DRAFT_BUSY, Queue};
 use super::{Row, StoreError, Tx, values};
 use crate::clock::{Backoff, Wall, channel_redelivery};

@@ -143,6 +143,8 @@ impl Look {
         let said = to.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
         let why = said.map_err(|err| StoreError::sql(&self.path, err))?;
         if why != "ok" {
+            // The first line of a finding only names the database.
+            let why = why.lines().last().unwrap_or_default().to_owned();
             return Err(StoreError::Damaged { path: self.path.clone(), why });
         }
         to.close().map_err(|(_, err)| StoreError::sql(copy, err))?;
@@ -280,6 +282,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let refused = Look::open(&path).unwrap().copy_to(&copy, true, |_, _| {}).unwrap_err();
         assert!(matches!(&refused, StoreError::Damaged { path: told, .. } if *told == path), "{refused}");
+        assert!(!refused.to_string().contains('\n'), "{refused}");
         assert_eq!(fs::read(&copy).unwrap(), sound);
         let names = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
         assert!(names.into_iter().all(|name| !name.to_string_lossy().contains(".tmp")));

@@ -190,7 +190,7 @@ pub fn update(
 }
 
 /// Deletes a room: nothing can be said in it any more, and its name is free. What was said before still reaches whoever
-/// was a member then.
+/// was a member then. Events that wait for a first member are settled: a room that gets the name is another one.
 ///
 /// # Errors
 /// [`Refusal::NoRoom`], and [`Refusal::RoomInUse`] while a source sends its events there.
@@ -210,6 +210,7 @@ pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Name, now: Wall) -> Result<RoomR
         "UPDATE room SET deleted_at = ?3 WHERE org_id = ?1 AND seq = ?2",
         values![org_id, room.seq, now],
     )?;
+    deliveries::abandon(tx, org_id, name, now)?;
     Ok(room)
 }
 

@@ -66,3 +66,14 @@ pub(in super::super) fn give_up(
     )?;
     Ok(())
 }
+
+/// Settles what nobody has, for the room is no more.
+pub(in super::super) fn abandon(tx: &Tx<'_>, org_id: &str, room: &Name, now: Wall) -> Result<(), StoreError> {
+    tx.execute(
+        "UPDATE delivery SET state = 'handled', last_error = 'room_deleted', updated_at = ?4
+         WHERE org_id = ?1 AND host = ?2 AND agent = ?2 AND room = ?3
+           AND state IN ('pending', 'dispatched', 'read')",
+        values![org_id, NOBODY, room.as_str(), now],
+    )?;
+    Ok(())
+}

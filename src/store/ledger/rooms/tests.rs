@@ -339,6 +339,20 @@ fn an_event_of_an_empty_room_waits_for_the_first_who_joins() {
 }
 
 #[test]
+fn a_room_that_gets_the_name_of_a_deleted_one_has_none_of_its_events() {
+    with_room(&[], |tx, org| {
+        let source = source(tx, org).unwrap();
+        let id = accept(tx, &source, "k1").delivery_id;
+        sources::delete(tx, org, &source.name).unwrap();
+        delete(tx, org, &ops(), NOW).unwrap();
+        let amy = queue(org, "amy@alpha");
+        assert!(!found(tx, &ops(), Policy::Open, &amy, NOW).unwrap());
+        assert_eq!(due_events(tx, org, "amy@alpha"), 0);
+        assert_eq!(deliveries::get(tx, &amy, &id).unwrap().unwrap().state, deliveries::State::Handled);
+    });
+}
+
+#[test]
 fn an_agent_that_gets_another_name_stays_in_its_rooms() {
     with_room(&["amy@alpha", "bob@beta"], |tx, org| {
         for (old, new) in [("bob", "cat"), ("cat", "cat2")] {
