@@ -14,6 +14,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +26,8 @@ use super::connection::Turnstile;
 use super::space::Space;
 use super::{StoreError, Through, Tx, Work};
 
+/// Answers that the writer gives by itself.
+const FEW: usize = 4;
 /// How long a change that nobody waits for may wait for one that somebody does.
 const RIDE_ALONG: Duration = Duration::from_millis(20);
 
@@ -170,6 +173,8 @@ pub(super) struct Writer {
     space: Arc<Space>,
     work: Arc<Work>,
     through: Arc<Through>,
+    /// Commits whose answers were handed over and are not all given.
+    handed_over: Arc<AtomicUsize>,
     /// Whether a change of the group changes the directory.
     directory: Cell<bool>,
 }
@@ -189,7 +194,8 @@ impl Writer {
         };
         connection.wal_hook(Some(told)).map_err(|err| StoreError::sql(path, err))?;
         let (path, group) = (path.to_owned(), group.max(1));
-        Ok(Self { connection, path, group, turnstile, space, work, through, directory: Cell::default() })
+        let (handed_over, directory) = Default::default();
+        Ok(Self { connection, path, group, turnstile, space, work, through, handed_over, directory })
     }
 
     pub(super) fn start(self, queue: Arc<Queue>) -> Result<JoinHandle<()>, StoreError> {
@@ -242,11 +248,18 @@ impl Writer {
         if self.directory.take() {
             self.turnstile.directory_changed();
         }
-        match self.through.get() {
+        // To hand a few over takes longer than to give them; but none may come before those of an earlier commit.
+        let is_short = ran <= FEW && self.handed_over.load(Ordering::Acquire) == 0;
+        match self.through.get().filter(|_| !is_short) {
             None => answer(jobs.drain(..ran), &outcome, &self.path),
             Some(through) => {
                 let (done, path): (Vec<_>, _) = (jobs.drain(..ran).collect(), self.path.clone());
-                through(Box::new(move || answer(done, &outcome, &path)));
+                let handed_over = self.handed_over.clone();
+                handed_over.fetch_add(1, Ordering::Relaxed);
+                through(Box::new(move || {
+                    answer(done, &outcome, &path);
+                    handed_over.fetch_sub(1, Ordering::Release);
+                }));
             }
         }
     }
