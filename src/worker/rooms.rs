@@ -39,11 +39,12 @@ pub(super) fn send(
             }
             match outcome {
                 Ok(Posted::Stored(recipients)) => {
+                    // Its sender hears of it first, for others of its host may be members.
+                    route::note(&tell, id, None);
                     for Place { queue, free } in recipients {
                         free.into_iter().for_each(|free| hints.places.counted(&queue, free));
                         hints.links.wake(&queue, Grown::Messages);
                     }
-                    route::note(&tell, id, None);
                 }
                 Ok(Posted::Before(nak)) => {
                     // What was taken before costs no rate.

@@ -130,8 +130,9 @@ fn store(app: &App, owner: &Owner, frame: SendFrame, to: &AgentAddr, counted: Op
             match outcome {
                 Ok(Taken::Stored { free }) => {
                     free.into_iter().for_each(|free| hints.places.counted(&recipient, free));
-                    hints.links.wake(&recipient, Grown::Messages);
+                    // Its sender hears of it first, for it may be of the host that it goes to.
                     note(&tell, id, None);
+                    hints.links.wake(&recipient, Grown::Messages);
                 }
                 Ok(Taken::Before(nak)) => {
                     // What was taken before costs no rate.

@@ -116,8 +116,12 @@ impl Socket {
                 biased;
                 () = raised(&mut stopping), if !is_draining => self.link.stop(),
                 message = self.socket.next(), if !is_draining => if !self.hear_all(message) { break None },
-                () = notes.given() => self.notes.take().into_iter().for_each(|note| self.link.note(note)),
-                () = handle.ordered() => self.link.obey(),
+                () = notes.given() => self.note_all(),
+                () = handle.ordered() => {
+                    // What came of a message is told before what it made due.
+                    self.note_all();
+                    self.link.obey();
+                }
                 () = tokio::time::sleep(wait) => self.link.time(),
             }
         };
@@ -141,6 +145,11 @@ impl Socket {
         self.socket.flush().await?;
         self.link.written();
         Ok(None)
+    }
+
+    /// Takes what came back from the ledger and from calls.
+    fn note_all(&mut self) {
+        self.notes.take().into_iter().for_each(|note| self.link.note(note));
     }
 
     /// Takes a message, and those that are there already behind it. `false` when there will be no more.
