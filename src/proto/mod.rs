@@ -14,6 +14,7 @@ pub mod dump;
 pub mod envelope;
 pub mod ingest;
 pub mod lines;
+pub mod local;
 mod outputs;
 mod tagged;
 #[cfg(test)]
