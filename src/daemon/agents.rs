@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::dispatch::Dispatch;
 use super::host::Host;
 use super::peer::registrable;
-use super::registry::{Mailbox, Session};
+use super::registry::{Mailbox, Session, Way};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::id::fill_random;
@@ -238,7 +238,7 @@ impl Connection<'_> {
         let session = Session {
             who,
             address,
-            process,
+            way: Way::Adapter { process },
             status: kept(status_word(&register.status)),
             cwd: kept(&register.cwd),
             title: kept(&register.title),
