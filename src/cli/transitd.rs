@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::logging::{self, LogArgs};
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool, control, duration, quickstart};
+use super::{Common, Page, Tool, control, duration, loops, quickstart};
 use crate::addr::Host;
 use crate::daemon::enroll::{EnrollError, Enrolled, enroll};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
@@ -137,7 +137,7 @@ fn serve(common: &Common, args: RunArgs) -> Result<Exit, Failure> {
     service::raise_descriptor_limit();
     // A limit on file sizes is a full disk to us: whoever writes is told, and nobody is ended by it.
     let _ = service::outlive_file_limit();
-    let settings = Settings { paths: control::paths()?, wire_log };
+    let settings = Settings { paths: control::paths()?, wire_log, loops: loops::settings(None, None)? };
     let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
         if let Some(path) = &ready_file {
@@ -346,7 +346,12 @@ const PAGE: Page = Page {
         ("SSL_CERT_FILE, SSL_CERT_DIR", "The certificates to trust, instead of the system's."),
     ],
     files: &[
-        ("$TRANSIT_CONFIG", "Where this host is enrolled: url and host."),
+        (
+            "$TRANSIT_CONFIG",
+            "Where this host is enrolled: url and host. When its agents go round in a loop: \
+             {\"loop_guard\": {\"limit\": 30, \"window\": \"10m\"}}. From half the limit on run asks the Worker before it \
+             hands a message between two of them over; without one it refuses at the limit. 0 turns that off.",
+        ),
         ("$TRANSIT_DATA_DIR/token", "The device token; whoever has it is this host."),
         ("$TRANSIT_DATA_DIR/spool.db", "What waits for the Worker and for agents, and what was delivered."),
         ("$TRANSIT_DATA_DIR/agent.sock", "Where harness adapters register."),

@@ -12,6 +12,7 @@ pub mod agent;
 pub mod control;
 pub mod dump;
 pub mod envelope;
+pub mod guard;
 pub mod ingest;
 pub mod lines;
 pub mod local;

@@ -4,6 +4,7 @@ mod crowd;
 mod deliveries;
 mod enrolment;
 mod history;
+mod loops;
 mod namespaces;
 mod sending;
 mod sessions;
