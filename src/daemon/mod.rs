@@ -12,7 +12,9 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
+mod guard;
 mod host;
+mod near;
 mod peer;
 mod registry;
 mod uplink;
@@ -28,6 +30,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::guard::Loops;
 use self::host::Host;
 use self::wire_log::WireLog;
 use crate::addr;
@@ -55,6 +58,8 @@ pub struct Settings {
     pub paths: Paths,
     /// Where to write every frame of transit-wire/1 down, if anywhere.
     pub wire_log: Option<PathBuf>,
+    /// How many messages its agents may send each other, with nobody else between, and in what time. 0 is no limit.
+    pub loops: (u32, Duration),
 }
 
 /// A daemon that serves.
@@ -106,7 +111,7 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start. Once `ready` was called, it ends only by `stop`.
 pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
-    let Settings { paths, wire_log } = settings;
+    let Settings { paths, wire_log, loops } = settings;
     let system = |doing| move |source| DaemonError::System { doing, source };
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
@@ -121,7 +126,9 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let told =
         Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
-    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log));
+    let loops = Loops::new(loops);
+    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops));
+    host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
 
     let uplink_stop = Shutdown::new();
     uplink_stop.on_trigger(move || uplink_wake.wake());

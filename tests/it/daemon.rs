@@ -5,6 +5,7 @@ mod deliveries;
 mod enrolment;
 mod harness;
 mod history;
+mod loops;
 mod namespaces;
 mod sending;
 mod sessions;

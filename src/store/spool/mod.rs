@@ -9,6 +9,7 @@ pub mod inbox;
 pub mod local;
 pub mod look;
 pub mod outbox;
+pub mod passed;
 pub mod rescue;
 
 use std::fs::{self, File};
