@@ -96,6 +96,7 @@ impl Identity {
             title: without_passwords(title).into_owned(),
             status: "idle".to_owned(),
             name: Some(name.clone()),
+            pane_id: None,
         })
     }
 }

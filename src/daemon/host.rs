@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::guard::Loops;
+use super::herdr;
 use super::registry::Registry;
 use super::wire_log::WireLog;
 use crate::addr;
@@ -57,6 +58,7 @@ pub(super) struct Link {
 pub(super) struct Host {
     pub(super) paths: Paths,
     pub(super) registry: Registry,
+    pub(super) herdr: herdr::State,
     pub(super) stop: Shutdown,
     /// Wakes the thread that talks to the Worker.
     pub(super) uplink: Wake,
@@ -85,11 +87,13 @@ impl Host {
         uplink: Wake,
         wire_log: Option<WireLog>,
         loops: Loops,
+        herdr: herdr::State,
     ) -> Self {
         let clock = SystemClock::new();
         Self {
             paths,
             registry: Registry::default(),
+            herdr,
             stop,
             uplink,
             wire_log,

@@ -1,7 +1,7 @@
 //! The role of a host: `transitd`.
 //!
 //! A message comes down from the Worker through `uplink` into the inbox, from there through `dispatch` into a
-//! session on the socket of `agents`, and its answer goes back up the same way as a row. A message of this host's
+//! session on the socket of `agents` or in a pane of `herdr`, and its answer goes back up the same way as a row. A message of this host's
 //! agents comes in through `control` and goes out through the outbox.
 
 mod accept;
@@ -13,6 +13,7 @@ pub mod events;
 pub mod fate;
 mod flush;
 mod guard;
+mod herdr;
 mod host;
 mod near;
 mod peer;
@@ -116,7 +117,9 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
     uplink::Enrolment::load(&paths)?;
-    let name = Config::load(&paths.config)?.host.unwrap_or_else(system_name);
+    let config = Config::load(&paths.config)?;
+    let panes = herdr::Settings::load(&config, |name| std::env::var_os(name).map(PathBuf::from))?;
+    let name = config.host.unwrap_or_else(system_name);
     let wire_log = wire_log
         .map(|path| WireLog::open(&path).map_err(|err| StoreError::io("open", &path, err)))
         .transpose()?;
@@ -127,7 +130,8 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
         Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
     let loops = Loops::new(loops);
-    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops));
+    let panes = herdr::State::new(panes).map_err(system("make a pipe"))?;
+    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops, panes));
     host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
 
     let uplink_stop = Shutdown::new();
@@ -138,6 +142,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
+    let herdr = herdr::start(&host)?;
 
     for n in 1..=FLUSHERS {
         // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
@@ -164,7 +169,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     service::notify_stopping();
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
-    let ended = [join(agents), join(control)];
+    let ended = [join(agents), join(control), join(herdr)];
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);

@@ -4,6 +4,7 @@ mod crowd;
 mod deliveries;
 mod enrolment;
 mod harness;
+mod herdr;
 mod history;
 mod loops;
 mod namespaces;
