@@ -3,15 +3,13 @@
 // A delivery becomes a user message of the session once Pi is idle, so that nothing is queued that an Escape would
 // put into the editor, and nothing there is touched. It is acknowledged once the session's file holds it.
 
-import { open, readFile, stat } from "node:fs/promises";
-import { Link, Refused, TRANSIT_MCP, holds, pause } from "../link.js";
+import { Link, Refused, TRANSIT_MCP, pause } from "../link.js";
+import { find, isStored } from "../sessions.js";
 
 /** How often the session is looked at while a delivery is on its way, in ms. */
 const LOOK = 50;
 /** A message that is not there after so many ms of an idle session was not taken. */
 const NOT_TAKEN = 10_000;
-/** How much of the end of a session's file is read first, in bytes. */
-const TAIL = 512 * 1024;
 
 export default function transit(pi) {
   // OMP loads extensions from the same directory when PI_CODING_AGENT_DIR is set. It has an adapter of its own.
@@ -63,7 +61,7 @@ async function deliver(pi, ctx, link, id, envelope) {
   let sentAt;
   while (link.isOpen) {
     const text = find(ctx.sessionManager, id, envelope);
-    if (text !== undefined && (await isStored(ctx.sessionManager.getSessionFile(), text))) return;
+    if (text !== undefined && (await isStored(ctx.sessionManager, text))) return;
     const isIdle = ctx.isIdle() && !ctx.hasPendingMessages();
     if (text === undefined && isIdle) {
       if (sentAt === undefined) {
@@ -79,38 +77,4 @@ async function deliver(pi, ctx, link, id, envelope) {
     await pause(LOOK);
   }
   throw new Refused("session_gone");
-}
-
-/** The text of the session's message that holds the delivery. */
-function find(session, id, envelope) {
-  return session
-    .getEntries()
-    .toReversed()
-    .filter((entry) => entry.type === "message" && entry.message.role === "user")
-    .flatMap((entry) => texts(entry.message.content))
-    .find((content) => holds(content, id, envelope));
-}
-
-function texts(content) {
-  return typeof content === "string" ? [content] : content.map((part) => part.text ?? "");
-}
-
-/** Whether the session's file has a message of this text. It is JSON, written by the same JSON.stringify. */
-async function isStored(path, text) {
-  const wanted = JSON.stringify(text).slice(1, -1);
-  try {
-    const { size } = await stat(path);
-    const file = await open(path);
-    try {
-      const tail = Buffer.alloc(Math.min(size, TAIL));
-      await file.read(tail, 0, tail.length, size - tail.length);
-      if (tail.includes(wanted)) return true;
-    } finally {
-      await file.close();
-    }
-    return size > TAIL && (await readFile(path)).includes(wanted);
-  } catch (error) {
-    if (error.code === "ENOENT") return false;
-    throw error;
-  }
 }

@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::shell;
 
-/// What all adapters in JavaScript share.
-const LINK: &str = include_str!("../../../../adapters/link.js");
-/// How an adapter says that it uses it, up to the end of the line.
-const LINK_IMPORT: &str = "from \"../link.js\";";
-/// Where the place of our program stands in [`LINK`].
+/// What adapters in JavaScript share: its name, and its text.
+const SHARED: [(&str, &str); 2] = [
+    ("sessions.js", include_str!("../../../../adapters/sessions.js")),
+    ("link.js", include_str!("../../../../adapters/link.js")),
+];
+/// Where the place of our program stands in `link.js`.
 const PROGRAM: &str = "const TRANSIT_AGENT = \"transit-agent\";";
 /// Where the version and the sum stand.
 const VERSION: &str = "@VERSION@";
@@ -63,21 +64,35 @@ impl Programs {
 
 /// An adapter in JavaScript as one file.
 pub(super) fn script(harness: &str, adapter: &str, programs: &Programs) -> String {
+    let shared = SHARED.iter().filter(|(name, _)| adapter.contains(&format!("from \"../{name}\";")));
+    let texts = std::iter::once(&adapter).chain(shared.map(|(_, text)| text));
+    let own = texts.map(|text| without_imports(text)).collect::<Vec<_>>().join("\n");
     let program = format!("const TRANSIT_AGENT = {};", json(&programs.agent));
-    let link = LINK.replace(PROGRAM, &program).replace("\nexport ", "\n");
-    let own: String = adapter.lines().filter(|line| !line.ends_with(LINK_IMPORT)).fold(
-        String::with_capacity(adapter.len()),
-        |mut own, line| {
-            own.push_str(line);
-            own.push('\n');
-            own
-        },
-    );
+    let own = own.replace(PROGRAM, &program);
     let head = format!(
         "// {VERSION}\n// Installed by: transit-agent install {harness}. To be rid of it: transit-agent uninstall \
          {harness}.\n\n"
     );
-    stamped(&format!("{head}{own}\n{link}"))
+    stamped(&format!("{head}{own}"))
+}
+
+/// A text without the imports of its neighbours, and without the exports to them. What the harness calls is exported
+/// by its `default`, or by a `const`.
+fn without_imports(text: &str) -> String {
+    let is_import = |line: &str| {
+        SHARED.iter().any(|(name, _)| {
+            line.ends_with(&format!("from \"../{name}\";")) || line.ends_with(&format!("from \"./{name}\";"))
+        })
+    };
+    let inner = ["class ", "function ", "async function ", "const TRANSIT_MCP"];
+    let mut own = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !is_import(line)) {
+        let exported =
+            line.strip_prefix("export ").filter(|rest| inner.iter().any(|kind| rest.starts_with(kind)));
+        own.push_str(exported.unwrap_or(line));
+        own.push('\n');
+    }
+    own
 }
 
 /// A file of the plugin for Claude Code.
@@ -132,12 +147,19 @@ mod tests {
     #[test]
     fn a_script_is_one_file_that_knows_the_program() {
         let programs = Programs { agent: "/opt/it's \"here\"/transit-agent".to_owned() };
-        let adapter = include_str!("../../../../adapters/pi/transit.js");
-        let script = script("pi", adapter, &programs);
-        assert!(script.contains(r#"const TRANSIT_AGENT = "/opt/it's \"here\"/transit-agent";"#));
-        assert!(!script.contains("link.js") && !script.contains(VERSION), "{script}");
-        assert_eq!(script.matches("\nexport ").count(), 1, "what the harness calls");
         assert_eq!(programs.mcp(), "/opt/it's \"here\"/transit-mcp");
-        assert!(is_unchanged(&script));
+        for (harness, adapter, has_sessions) in [
+            ("pi", include_str!("../../../../adapters/pi/transit.js"), true),
+            ("omp", include_str!("../../../../adapters/omp/transit.js"), true),
+            ("opencode", include_str!("../../../../adapters/opencode/transit.js"), false),
+        ] {
+            let script = script(harness, adapter, &programs);
+            assert!(script.contains(r#"const TRANSIT_AGENT = "/opt/it's \"here\"/transit-agent";"#));
+            assert!(!script.contains("from \".") && !script.contains(VERSION), "{script}");
+            assert_eq!(script.matches("\nexport ").count(), 1, "what the harness calls");
+            assert_eq!(script.matches("class Link").count(), 1);
+            assert_eq!(script.contains("function isStored"), has_sessions);
+            assert!(is_unchanged(&script), "{harness}");
+        }
     }
 }
