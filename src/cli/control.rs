@@ -32,8 +32,12 @@ pub(super) fn paths() -> Result<Paths, Failure> {
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
 pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
-    let pane_id = env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty());
-    Call { op, pane_id, as_agent }
+    Call { op, pane_id: pane_id(), as_agent }
+}
+
+/// The terminal pane that this process runs in, if its environment says so.
+pub(super) fn pane_id() -> Option<String> {
+    env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty())
 }
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.
