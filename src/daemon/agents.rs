@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dispatch::Dispatch;
 use super::host::Host;
-use super::registry::{Mailbox, Session};
+use super::registry::{Mailbox, Session, Way};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::id::fill_random;
@@ -213,7 +213,7 @@ impl Connection<'_> {
         let session = Session {
             who,
             address,
-            process,
+            way: Way::Adapter { process },
             status: kept(&register.status),
             cwd: kept(&register.cwd),
             title: kept(&register.title),

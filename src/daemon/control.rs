@@ -176,7 +176,7 @@ fn agent_status(session: &Session) -> Value {
         "session_id": session.who.session_id,
         "status": session.status,
         "generation": session.place.generation,
-        "pid": session.process.pid,
+        "pid": session.way.pid(),
     })
 }
 
