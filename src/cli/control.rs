@@ -20,6 +20,8 @@ use crate::store::config::Paths;
 const WAIT: Duration = Duration::from_secs(35);
 /// The pane of a terminal multiplexer that this process runs in.
 const PANE_VARIABLE: &str = "HERDR_PANE_ID";
+/// The session that this process runs in, where a harness has several in one process.
+const SESSION_VARIABLE: &str = "TRANSIT_SESSION_ID";
 
 /// The paths of this process.
 ///
@@ -32,8 +34,8 @@ pub(super) fn paths() -> Result<Paths, Failure> {
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
 pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
-    let pane_id = env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty());
-    Call { op, pane_id, as_agent }
+    let hint = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    Call { op, pane_id: hint(PANE_VARIABLE), session_id: hint(SESSION_VARIABLE), as_agent }
 }
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.

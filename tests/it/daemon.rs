@@ -7,6 +7,7 @@ mod history;
 mod namespaces;
 mod sending;
 mod sessions;
+mod tools;
 mod waiting;
 mod worker_link;
 mod world;
