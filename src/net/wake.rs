@@ -28,6 +28,14 @@ impl Wake {
         let _ = rustix::io::write(&self.ends.1, &[1]);
     }
 
+    /// The end to write to, for whoever can only write: a signal's handler.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub(super) fn writer(&self) -> io::Result<OwnedFd> {
+        self.ends.1.try_clone()
+    }
+
     /// Takes the wake-ups given so far.
     pub fn clear(&self) {
         let mut bytes = [0; 64];

@@ -2,10 +2,13 @@
 
 mod crowd;
 mod deliveries;
+mod doctor;
 mod enrolment;
 mod harness;
 mod history;
+mod manners;
 mod namespaces;
+mod orders;
 mod sending;
 mod sessions;
 mod waiting;

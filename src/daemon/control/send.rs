@@ -32,11 +32,13 @@ pub(super) struct Asked {
     pub reply_to: Option<String>,
     /// How long to wait for more than its being kept.
     pub wait: Option<Duration>,
+    /// Whether it is to go through the Worker, if there is one, also to an agent of this host.
+    pub far: bool,
 }
 
 /// Keeps a message, then waits a little for what it comes to.
 pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
-    let Asked { to, body, reply_to, wait } = asked;
+    let Asked { to, body, reply_to, wait, far } = asked;
     let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
     if body.is_empty() {
         return Err(ControlError::new("bad_request", "the message is empty"));
@@ -59,7 +61,7 @@ pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
         reply_to: reply_to.as_deref(),
         at: host.wall(),
     };
-    let near = near(host, &to)?;
+    let near = near(host, &to)?.filter(|_| !far || link.url.is_none());
     if link.url.is_some() {
         keep(host, &message).map_err(|err| store_error(&err))?;
     } else if near.is_none() {
@@ -73,7 +75,7 @@ pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
             put => put.map_err(|err| store_error(&err))?,
         }
     }
-    let is_worth_waiting = link.connected || near.is_some();
+    let is_worth_waiting = link.connected || (near.is_some() && !host.is_paused());
     let wait = if is_worth_waiting { wait.unwrap_or(SEND_WAIT).min(SEND_WAIT) } else { Duration::ZERO };
     match waiting.told.recv_timeout(wait) {
         Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
