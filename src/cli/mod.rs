@@ -9,6 +9,7 @@ mod duration;
 pub mod envelope;
 mod findings;
 pub mod logging;
+mod loops;
 pub mod output;
 mod progress;
 mod quickstart;

@@ -9,7 +9,7 @@ mod stop;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::{Map, Value};
 
-use super::output::{Exit, Failure};
+use super::output::{self, Exit, Failure};
 use super::{Common, Page, Tool, control, logging, quickstart};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::proto::control::Op;
@@ -62,8 +62,9 @@ enum Verb {
     /// Let the daemon read its configuration and its enrolment anew, as SIGHUP does.
     ///
     /// The connection to the Worker is made anew if it is to another one, and agents register anew if the host has
-    /// another name. A configuration that makes no sense is refused, and the old one stands. The data directory, the
-    /// proxy variables and --wire-log are those that the daemon was started with: they need a restart.
+    /// another name. A configuration that makes no sense is refused, and the old one stands. Fields that hold only
+    /// after a restart are named when they differ; the data directory, --wire-log and the variables of the environment
+    /// always need one.
     Reload,
     /// Look whether everything is in place, and say how to mend what is not.
     ///
@@ -88,10 +89,23 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Kick => order(Op::Kick),
         Verb::Pause => order(Op::Pause { paused: Some(true), toggle: false }),
         Verb::Resume => order(Op::Pause { paused: Some(false), toggle: false }),
-        Verb::Reload => order(Op::Reload),
+        Verb::Reload => reload(),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Stop => stop::run(),
     }
+}
+
+fn reload() -> Result<Exit, Failure> {
+    let done = ask(&control::paths()?, Op::Reload)?;
+    let later = done.get("needs_restart").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let later: Vec<&str> = later.iter().filter_map(Value::as_str).collect();
+    if !later.is_empty() {
+        let later = later.join(", ");
+        output::say(format_args!(
+            "{NAME}: {later}: what the daemon was started with holds until it is restarted"
+        ));
+    }
+    Ok(Exit::Ok)
 }
 
 /// Asks the daemon to do something, and says nothing when it has.
@@ -143,7 +157,12 @@ const PAGE: Page = Page {
         ("SSL_CERT_FILE, SSL_CERT_DIR", "The certificates to trust, instead of the system's."),
     ],
     files: &[
-        ("$TRANSIT_CONFIG", "Where this host is enrolled: url and host."),
+        (
+            "$TRANSIT_CONFIG",
+            "Where this host is enrolled: url and host. When its agents go round in a loop: \
+             {\"loop_guard\": {\"limit\": 30, \"window\": \"10m\"}}. From half the limit on run asks the Worker before it \
+             hands a message between two of them over; without one it refuses at the limit. 0 turns that off.",
+        ),
         ("$TRANSIT_DATA_DIR/token", "The device token; whoever has it is this host."),
         ("$TRANSIT_DATA_DIR/spool.db", "What waits for the Worker and for agents, and what was delivered."),
         ("$TRANSIT_DATA_DIR/agent.sock", "Where harness adapters register."),

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::guard::Loops;
+use super::herdr;
 use super::life::Pulses;
 use super::registry::Registry;
 use super::uplink::Enrolment;
@@ -19,7 +21,7 @@ use crate::net::wake::Wake;
 use crate::proto::wire::RpcError;
 use crate::secret::without_passwords;
 use crate::store::StoreError;
-use crate::store::config::Paths;
+use crate::store::config::{Config, Paths};
 use crate::store::spool::Spool;
 use crate::text;
 
@@ -32,6 +34,8 @@ pub(super) enum SendOutcome {
     Injected,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
+    /// The Worker does not take it now, because agents go round in a loop; it is not kept.
+    Held,
 }
 
 /// A call of the Worker that a local caller waits for.
@@ -59,6 +63,7 @@ pub(super) struct Link {
 pub(super) struct Host {
     pub(super) paths: Paths,
     pub(super) registry: Registry,
+    pub(super) herdr: herdr::State,
     pub(super) stop: Shutdown,
     /// Wakes the thread that talks to the Worker.
     pub(super) uplink: Wake,
@@ -67,6 +72,7 @@ pub(super) struct Host {
     pub(super) pulses: Pulses,
     /// What an operator asks for is done one thing at a time.
     pub(super) ordering: Mutex<()>,
+    pub(super) loops: Loops,
     /// Registrations are decided one at a time: a name is looked up and taken in one go.
     pub(super) registering: Mutex<()>,
     clock: SystemClock,
@@ -74,6 +80,8 @@ pub(super) struct Host {
     kicked: AtomicBool,
     paused: AtomicBool,
     name: Mutex<addr::Host>,
+    /// The configuration at the start.
+    config: OnceLock<Config>,
     enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
@@ -91,22 +99,27 @@ impl Host {
         stop: Shutdown,
         uplink: Wake,
         wire_log: Option<WireLog>,
+        loops: Loops,
+        herdr: herdr::State,
     ) -> Self {
         let clock = SystemClock::new();
         Self {
             paths,
             registry: Registry::default(),
+            herdr,
             stop,
             uplink,
             wire_log,
             pulses: Pulses::default(),
             ordering: Mutex::default(),
+            loops,
             registering: Mutex::default(),
             started: clock.mono(),
             clock,
             kicked: AtomicBool::default(),
             paused: AtomicBool::default(),
             name: Mutex::new(name),
+            config: OnceLock::new(),
             enrolment: Mutex::default(),
             link: Mutex::default(),
             waiters: Mutex::default(),
@@ -142,6 +155,17 @@ impl Host {
         if is_news {
             self.registry.end_all();
         }
+    }
+
+    /// Remembers the configuration that the daemon was started with.
+    pub(super) fn started_with(&self, config: Config) {
+        // It starts once.
+        let _ = self.config.set(config);
+    }
+
+    /// The configuration that the daemon was started with.
+    pub(super) fn config_at_start(&self) -> Option<&Config> {
+        self.config.get()
     }
 
     /// The enrolment that the daemon connects with.
@@ -219,9 +243,15 @@ impl Host {
         told
     }
 
-    /// Nobody waits for the message any more.
-    pub(super) fn forget_waiter(&self, id: &str) {
-        locked(&self.waiters).remove(id);
+    /// Nobody waits for the message any more; answers whether somebody has, and was not told yet.
+    pub(super) fn forget_waiter(&self, id: &str) -> bool {
+        locked(&self.waiters).remove(id).is_some()
+    }
+
+    /// The right to tell the sender of a message what came of it. While it is held the sender waits for that, however
+    /// long it wanted to.
+    pub(super) fn take_waiter(&self, id: &str) -> Option<Sender<SendOutcome>> {
+        locked(&self.waiters).remove(id)
     }
 
     /// Tells the sender of a message what came of it; answers whether somebody still waits.

@@ -1,7 +1,7 @@
 //! The role of a host: `transitd`.
 //!
 //! A message comes down from the Worker through `uplink` into the inbox, from there through `dispatch` into a
-//! session on the socket of `agents`, and its answer goes back up the same way as a row. A message of this host's
+//! session on the socket of `agents` or in a pane of `herdr`, and its answer goes back up the same way as a row. A message of this host's
 //! agents comes in through `control` and goes out through the outbox.
 
 mod accept;
@@ -12,8 +12,13 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
+#[allow(dead_code)] // the server on api.sock is what opens it
+mod gateway;
+mod guard;
+mod herdr;
 mod host;
 mod life;
+mod near;
 mod orders;
 mod peer;
 mod registry;
@@ -27,9 +32,11 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::guard::Loops;
 use self::host::Host;
 use self::wire_log::WireLog;
 use crate::addr;
@@ -52,6 +59,8 @@ pub struct Settings {
     pub paths: Paths,
     /// Where to write every frame of transit-wire/1 down, if anywhere.
     pub wire_log: Option<PathBuf>,
+    /// How many messages its agents may send each other, with nobody else between, and in what time. 0 is no limit.
+    pub loops: (u32, Duration),
 }
 
 /// A daemon that serves.
@@ -106,14 +115,16 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start. Once `ready` was called, it ends only by `stop`.
 pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
-    let Settings { paths, wire_log } = settings;
+    let Settings { paths, wire_log, loops } = settings;
     let system = |doing| move |source| DaemonError::System { doing, source };
     let hangup = service::on_hangup().map_err(system("catch SIGHUP"))?;
     let mut passed = Passed::take().map_err(DaemonError::Passed)?;
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
     uplink::Enrolment::load(&paths)?;
-    let name = Config::load(&paths.config)?.host.unwrap_or_else(system_name);
+    let config = Config::load(&paths.config)?;
+    let panes = herdr::Settings::load(&config, |name| std::env::var_os(name).map(PathBuf::from))?;
+    let name = config.host.clone().unwrap_or_else(system_name);
     let wire_log = wire_log
         .map(|path| WireLog::open(&path).map_err(|err| StoreError::io("open", &path, err)))
         .transpose()?;
@@ -123,8 +134,12 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let told =
         Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
-    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log));
+    let loops = Loops::new(loops);
+    let panes = herdr::State::new(panes).map_err(system("make a pipe"))?;
+    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops, panes));
+    host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
     host.set_paused(orders::was_paused(&host.paths.paused()));
+    host.started_with(config);
 
     let uplink_stop = Shutdown::new();
     uplink_stop.on_trigger(move || uplink_wake.wake());
@@ -134,6 +149,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
+    let herdr = herdr::start(&host)?;
     flush::start(&host)?;
     let wake = Wake::new().map_err(system("make a pipe"))?;
     let waker = wake.clone();
@@ -148,7 +164,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     service::notify_stopping();
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
-    let ended = [join(agents), join(control)];
+    let ended = [join(agents), join(control), join(herdr)];
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);

@@ -53,12 +53,20 @@ fn release(host: &Host) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// What a reload came to.
+#[derive(Debug)]
+pub(super) struct Reloaded {
+    /// What holds from now on.
+    pub(super) changed: Vec<&'static str>,
+    /// What differs from the start, and holds after a restart.
+    pub(super) restart: Vec<&'static str>,
+}
+
 /// Reads the configuration and the token anew. A connection to the Worker that they do not fit any more is made anew.
-/// Answers what has changed.
 ///
 /// # Errors
 /// When they make no sense; then everything stays as it was.
-pub(super) fn reload(host: &Host) -> Result<Vec<&'static str>, EnrolmentError> {
+pub(super) fn reload(host: &Host) -> Result<Reloaded, EnrolmentError> {
     let _one_at_a_time = host.ordering.lock().unwrap_or_else(PoisonError::into_inner);
     service::notify_reloading();
     let read = read(host);
@@ -70,10 +78,10 @@ pub(super) fn reload(host: &Host) -> Result<Vec<&'static str>, EnrolmentError> {
     read
 }
 
-fn read(host: &Host) -> Result<Vec<&'static str>, EnrolmentError> {
+fn read(host: &Host) -> Result<Reloaded, EnrolmentError> {
     let enrolment = Enrolment::load(&host.paths)?;
     let config = Config::load(&host.paths.config)?;
-    let mut changed = Vec::new();
+    let (mut changed, restart) = (Vec::new(), fixed(host, &config));
     if enrolment != host.enrolment() {
         changed.push("enrolment");
         if enrolment.is_none() {
@@ -87,6 +95,18 @@ fn read(host: &Host) -> Result<Vec<&'static str>, EnrolmentError> {
             host.rename(&name);
         }
     }
-    tracing::info!(changed = changed.join(", "), "the configuration was read anew");
-    Ok(changed)
+    let (now, later) = (changed.join(", "), restart.join(", "));
+    tracing::info!(changed = now, needs_restart = later, "the configuration was read anew");
+    Ok(Reloaded { changed, restart })
+}
+
+/// The fields that differ from those at the start, and are not looked at again before the next one.
+fn fixed(host: &Host, now: &Config) -> Vec<&'static str> {
+    let Some(start) = host.config_at_start() else { return Vec::new() };
+    let fields = [
+        ("loop_guard", start.loop_guard != now.loop_guard),
+        ("herdr_socket", start.herdr_socket != now.herdr_socket),
+        ("delivery_mode", start.delivery_mode != now.delivery_mode),
+    ];
+    fields.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }

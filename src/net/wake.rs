@@ -3,8 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::dial::timespec;
 
 /// A pipe of which the waiting thread polls one end. Clones wake the same thread; waking twice is waking once.
 #[derive(Debug, Clone)]
@@ -34,6 +38,13 @@ impl Wake {
     /// When the process has no descriptors left.
     pub(super) fn writer(&self) -> io::Result<OwnedFd> {
         self.ends.1.try_clone()
+    }
+
+    /// Waits until a wake-up is given, at most for `longest`, and takes it.
+    pub fn wait(&self, longest: Duration) {
+        // A signal, or whatever else ends the wait early, costs the caller one look too many.
+        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timespec(longest)));
+        self.clear();
     }
 
     /// Takes the wake-ups given so far.

@@ -77,7 +77,7 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         toggle: bool,
     },
-    /// Reads the configuration and the token anew. Answer: `reloaded`, `changed`.
+    /// Reads the configuration and the token anew. Answer: `reloaded`, `changed`, `needs_restart`.
     Reload,
     /// Sends a message as `send` does, but through the Worker also to an agent of this host, and waits for nothing.
     /// Answer: `id`, `state`.
@@ -152,6 +152,9 @@ pub struct MessageStatus {
     /// Its recipients, once the Worker has told them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<RecipientStatus>,
+    /// It is for nobody: the room that it went to had no other member then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_nobody: bool,
     /// Why nothing more is known now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Answer, store_error};
 use crate::daemon::host::Host;
-use crate::daemon::orders;
+use crate::daemon::orders::{self, Reloaded};
 use crate::proto::control::ControlError;
 use crate::store::StoreError;
 use crate::store::spool::local::LocalState;
@@ -46,7 +46,9 @@ pub(super) fn trace(host: &Host, id: &str) -> Answer {
 /// Reads the configuration anew.
 pub(super) fn reload(host: &Host) -> Answer {
     match orders::reload(host) {
-        Ok(changed) => Ok(json!({ "reloaded": true, "changed": changed })),
+        Ok(Reloaded { changed, restart }) => {
+            Ok(json!({ "reloaded": true, "changed": changed, "needs_restart": restart }))
+        }
         Err(err) => Err(ControlError::new("bad_config", err.to_string())),
     }
 }

@@ -1,5 +1,9 @@
 //! One connection to the Worker, from its hello to its end.
 
+mod round;
+
+mod roster;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -7,15 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::roster::Roster;
 use super::Enrolment;
 use crate::addr::AgentAddr;
 use crate::clock::{Backoff, Mono};
 use crate::daemon::host::{Host, RpcCall, SendOutcome};
 use crate::daemon::life::Pulse;
 use crate::daemon::orders::PAUSED;
-use crate::daemon::registry::Version;
 use crate::id::IdKind;
-use crate::limits;
 use crate::net::service::Shutdown;
 use crate::net::ws::{Gone, Heard, Socket};
 use crate::proto::dump::Way;
@@ -32,8 +35,6 @@ use crate::store::spool::outbox::{Entry, EntryKind};
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
-/// Shortest time between two rosters when only a state has changed.
-const ROSTER_SETTLES: Duration = Duration::from_secs(1);
 /// Messages under way at once.
 const SENDS: usize = 32;
 /// Time after which a message that was not answered is sent again.
@@ -74,8 +75,7 @@ pub(super) struct Talk<'a> {
     look_at: Option<Mono>,
     /// When the Worker took the hello.
     ready_at: Option<Mono>,
-    /// What the newest roster was made from, and when it went out.
-    roster: Option<(Version, Mono)>,
+    roster: Roster,
     /// Messages under way, and when each is given up.
     sends: HashMap<String, (u32, Mono)>,
     calls: HashMap<String, Sender<Result<Value, RpcError>>>,
@@ -111,7 +111,7 @@ impl<'a> Talk<'a> {
             deadline: None,
             look_at: None,
             ready_at: None,
-            roster: None,
+            roster: Roster::default(),
             sends: HashMap::new(),
             calls: HashMap::new(),
             call_count: 0,
@@ -229,9 +229,14 @@ impl<'a> Talk<'a> {
             }
             DaemonEvent::SendAck { id } => {
                 let stored = self.spool.outbox().sent(&id, "committed", self.host.wall());
+                let is_stored = stored.is_ok();
+                if is_stored && self.host.loops.is_round(&id) {
+                    self.came_round(&id);
+                }
                 self.settled(&id, stored, SendOutcome::Committed);
             }
             DaemonEvent::SendNak { id, code } if code.is_permanent() => self.refused(&id, code),
+            DaemonEvent::SendNak { id, code: NakCode::RateLimited } if self.held(&id) => {}
             DaemonEvent::SendNak { id, code } => {
                 tracing::info!(id, code = code.as_str(), "the Worker does not take a message now");
                 self.try_later(&id, code.as_str());
@@ -263,6 +268,7 @@ impl<'a> Talk<'a> {
 
     fn take_in(&mut self, heard: &[Delivery]) -> Result<(), StoreError> {
         let received = self.spool.receive(heard, self.host.wall())?;
+        self.note_heard(heard, &received);
         let waiting = heard.iter().zip(received).filter(|(_, received)| *received != Received::Injected);
         let waiting: Vec<&Delivery> = waiting.map(|(delivery, _)| delivery).collect();
         let agents: BTreeSet<&str> = waiting.iter().map(|delivery| delivery.agent.as_str()).collect();
@@ -303,23 +309,11 @@ impl<'a> Talk<'a> {
     }
 
     fn say_roster(&mut self) {
-        let (now, version) = (self.host.now(), self.host.registry.version());
-        let is_due = self.roster.is_none_or(|(told, at)| {
-            let age = now.since(at);
-            told.members != version.members
-                || (told != version && age >= ROSTER_SETTLES)
-                || age >= limits::ROSTER_REFRESH
-        });
-        if is_due {
-            let (agents, version) = self.host.registry.roster();
+        let registry = &self.host.registry;
+        if let Some(agents) = self.roster.due(registry, self.host.now(), self.sends.is_empty()) {
             self.machine.roster(agents);
-            self.roster = Some((version, now));
         }
-        if let Some((told, at)) = self.roster {
-            let wait =
-                if told == self.host.registry.version() { limits::ROSTER_REFRESH } else { ROSTER_SETTLES };
-            self.look_by(at + wait);
-        }
+        self.roster.next(registry).into_iter().for_each(|at| self.look_by(at));
     }
 
     fn say_answers(&mut self) -> Result<(), StoreError> {
@@ -363,7 +357,12 @@ impl<'a> Talk<'a> {
                 return Ok(());
             }
         }
-        for entry in self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, wall, room)? {
+        let entries = self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, wall, room)?;
+        let senders = entries.iter().filter_map(|entry| entry.from.as_deref()?.split('@').next());
+        if let Some(agents) = self.roster.with(senders, &self.host.registry, now) {
+            self.machine.roster(agents);
+        }
+        for entry in entries {
             let (id, attempts) = (entry.id.clone(), entry.attempts);
             match frame(entry) {
                 Ok(frame) => {
@@ -392,6 +391,7 @@ impl<'a> Talk<'a> {
 
     fn refused(&mut self, id: &str, code: NakCode) {
         tracing::info!(id, code = code.as_str(), "the Worker has refused a message");
+        self.host.loops.came_round(id);
         if self.is_here(id) {
             // It is a message between two agents of this host, and has arrived; only the ledger does not have it.
             let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());

@@ -109,6 +109,15 @@ fn a_reload_takes_a_new_configuration_and_refuses_one_that_makes_no_sense() {
         daemon.signal(Signal::HUP);
         connected(&url(&old));
     }
+    // What is looked at once is named.
+    home.file(
+        "config.json",
+        json!({ "url": url(&old), "host": "titan", "loop_guard": { "limit": 9 } }).to_string(),
+    );
+    let (code, out, err) = outcome(home.command("transitd").arg("reload"));
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.starts_with("transitd: loop_guard: ") && err.lines().count() == 1, "{err}");
+    connected(&url(&old));
     // The host is not enrolled any more, and has another name.
     home.file("config.json", "{\"host\":\"hermes\"}");
     order(&home, "reload");

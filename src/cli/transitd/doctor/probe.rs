@@ -130,6 +130,7 @@ fn register() -> Register {
         title: "transitd doctor".to_owned(),
         status: "working".to_owned(),
         name: None,
+        pane_id: None,
     }
 }
 
