@@ -16,6 +16,7 @@ mod live;
 mod load;
 mod machines;
 mod mcp;
+mod pairs;
 mod passwords;
 mod places;
 mod rig;
