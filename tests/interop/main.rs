@@ -14,6 +14,7 @@ mod load;
 mod opencode;
 mod pi;
 mod power;
+mod proxies;
 #[path = "../it/rig.rs"]
 mod rig;
 mod senders;

@@ -113,6 +113,7 @@ impl Place {
             title: running.name.clone(),
             status: running.status.clone(),
             name: env_text("TRANSIT_AGENT_NAME"),
+            pane_id: control::pane_id(),
         };
         Ok(Self {
             session: Session::with(control::paths()?, register, stop)?,
