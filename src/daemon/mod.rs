@@ -13,6 +13,8 @@ pub mod events;
 pub mod fate;
 mod flush;
 mod host;
+#[cfg(test)]
+mod local_api;
 mod peer;
 mod registry;
 mod uplink;

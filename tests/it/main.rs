@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod api;
 mod crash;
 mod daemon;
 mod docs;

@@ -1,0 +1,114 @@
+//! `api.sock`: the local client API in front of the gateway.
+//!
+//! One thread accepts, and one drives the machine of each connection. What the runs have to say comes from their own
+//! threads, through a [`sink`](sink::ClientSink) that makes them wait for a client that reads and lets them go on
+//! without one that does not.
+
+mod connection;
+mod listener;
+mod seam;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use self::listener::{Listener, Places};
+use self::seam::{Refusal, Trigger};
+use crate::clock::{Clock, SystemClock};
+use crate::net::service::Shutdown;
+use crate::net::unix::{API_SOCK, Bound, SocketError};
+use crate::net::wake::Wake;
+use crate::proto::local::{CatalogEntry, ServerConfig};
+
+/// Time for clients to take their last frames once the gateway has stopped.
+const LAST_FRAMES: Duration = Duration::from_secs(2);
+
+/// What the API needs of the gateway.
+pub(super) trait Front: Send + Sync {
+    /// Takes a message, or says why not. Answers once that is certain, and never waits for a run.
+    fn submit(&self, trigger: Trigger) -> Result<(), Refusal>;
+    /// The entries of `commands.list`.
+    fn catalog(&self) -> Vec<CatalogEntry>;
+    /// The agent that messages go to.
+    fn dispatcher(&self) -> &str;
+    /// Whether that agent is still there.
+    fn is_dispatcher_there(&self) -> bool;
+}
+
+/// What an operator may change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Connections at the same time.
+    pub(super) connections: usize,
+    /// Silence after which a client that waits for nothing makes room for another; `None` is never.
+    pub(super) idle: Option<Duration>,
+    /// What counts for each connection.
+    pub(super) server: ServerConfig,
+}
+
+/// The API, from its socket to its last connection.
+pub(super) struct LocalApi {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    wake: Wake,
+    thread: JoinHandle<()>,
+}
+
+/// What the threads of the API share.
+struct Shared {
+    front: Arc<dyn Front>,
+    limits: Limits,
+    clock: SystemClock,
+    stop: Shutdown,
+    places: Mutex<Places>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LocalApi {
+    /// Listens in `dir`. When `stop` is triggered, the socket goes away and no request is taken any more, but replies
+    /// are still delivered, until [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// When the socket cannot be bound, or the system gives no descriptor or thread.
+    pub(super) fn start(
+        dir: &Path,
+        front: Arc<dyn Front>,
+        limits: Limits,
+        stop: Shutdown,
+    ) -> Result<Self, SocketError> {
+        let bound = Bound::bind_in(dir, API_SOCK)?;
+        let path = bound.path().to_owned();
+        let failed = |source| SocketError::Io { doing: "serve", path: path.clone(), source };
+        let wake = Wake::new().map_err(failed)?;
+        let shared = Shared { front, limits, clock: SystemClock::new(), stop, places: Mutex::default() };
+        let shared = Arc::new(shared);
+        let waker = wake.clone();
+        shared.stop.on_trigger(move || waker.wake());
+        let listener = Listener::new(Arc::clone(&shared), bound, wake.clone());
+        let thread =
+            std::thread::Builder::new().name("api".into()).spawn(move || listener.run()).map_err(failed)?;
+        Ok(Self { path, shared, wake, thread })
+    }
+
+    /// Where it listens.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for the end of all connections, after `stop` was triggered and the gateway has nothing to say any more.
+    pub(super) fn finish(self) {
+        self.wake.wake();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the local client API has panicked");
+        }
+        let now = self.shared.clock.mono();
+        locked(&self.shared.places).finish(now + LAST_FRAMES, now);
+    }
+}
