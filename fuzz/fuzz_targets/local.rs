@@ -18,7 +18,8 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(line) = std::str::from_utf8(data) {
         let _ = parse(line);
     }
-    let mut server = Server::new(ServerConfig { rate_per_minute: 1_000, event_bytes: 4_096 }, Mono::default());
+    let mut server =
+        Server::new(ServerConfig { rate_per_minute: 1_000, event_bytes: 4_096 }, Mono::default());
     let (mut is_over, mut tickets) = (false, Vec::new());
     for (n, piece) in data.chunks(usize::from(how % 61) + 1).enumerate() {
         let now = Mono(Duration::from_millis(100 * n as u64));

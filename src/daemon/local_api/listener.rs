@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -11,14 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::connection::Connection;
 use super::seam::Actor;
 use super::sink::Client;
-use super::{Shared, locked};
+use super::{Shared, Standing, locked};
 use crate::clock::{Clock, Mono};
-use crate::net::unix::{Bound, Peer};
+use crate::net::unix::{API_SOCK, Bound, Peer};
 use crate::net::wake::Wake;
 use crate::proto::local::{Code, Server, WireError, error_line};
 
 /// Wait after the system would not give us another descriptor or thread.
 const EXHAUSTED: Duration = Duration::from_millis(100);
+/// How often a socket that could not be bound is tried again.
+const BIND_AGAIN: Duration = Duration::from_secs(2);
 
 /// The connections that there are.
 #[derive(Default)]
@@ -105,23 +108,58 @@ impl Places {
 /// The thread that accepts.
 pub(super) struct Listener {
     shared: Arc<Shared>,
-    bound: Bound,
+    dir: PathBuf,
     wake: Wake,
+    tell: Box<dyn Fn(Standing) + Send>,
+    bound: Option<Bound>,
+    /// Why the socket could not be bound the last time.
+    trouble: Option<String>,
 }
 
 impl Listener {
-    pub(super) fn new(shared: Arc<Shared>, bound: Bound, wake: Wake) -> Self {
-        Self { shared, bound, wake }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        dir: PathBuf,
+        wake: Wake,
+        tell: Box<dyn Fn(Standing) + Send>,
+    ) -> Self {
+        Self { shared, dir, wake, tell, bound: None, trouble: None }
+    }
+
+    /// Tries to bind the socket, and tells what came of it if that is news.
+    pub(super) fn bind(&mut self) {
+        match Bound::bind_in(&self.dir, API_SOCK) {
+            Ok(bound) => {
+                tracing::info!(socket = %bound.path().display(), "the local client API is there");
+                (self.tell)(Standing::Listening(bound.path().to_owned()));
+                self.bound = Some(bound);
+            }
+            Err(err) => {
+                let why = err.to_string();
+                if self.trouble.as_ref() != Some(&why) {
+                    tracing::warn!(%err, "there is no local client API; trying again until there is");
+                    (self.tell)(Standing::Waiting(why.clone()));
+                    self.trouble = Some(why);
+                }
+            }
+        }
     }
 
     /// Accepts until the daemon stops; then the socket goes away.
-    pub(super) fn run(self) {
+    pub(super) fn run(mut self) {
         while !self.shared.stop.is_triggered() {
-            let accepted = self.bound.accept_any(&self.wake);
-            let served = match accepted {
-                Ok(None) => Ok(()),
-                Ok(Some(stream)) => self.place(stream),
-                Err(err) => Err(err),
+            let served = match &self.bound {
+                None => {
+                    if !self.shared.stop.wait(Some(BIND_AGAIN)) {
+                        self.bind();
+                    }
+                    continue;
+                }
+                Some(bound) => match bound.accept_any(&self.wake) {
+                    Ok(None) => Ok(()),
+                    Ok(Some(stream)) => self.place(stream),
+                    Err(err) => Err(err),
+                },
             };
             if let Err(err) = served {
                 tracing::warn!(%err, "could not take a client of the local API");

@@ -11,7 +11,8 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,7 +21,6 @@ use self::listener::{Listener, Places};
 use self::seam::{Refusal, Trigger};
 use crate::clock::{Clock, SystemClock};
 use crate::net::service::Shutdown;
-use crate::net::unix::{API_SOCK, Bound, SocketError};
 use crate::net::wake::Wake;
 use crate::proto::local::{CatalogEntry, ServerConfig};
 
@@ -50,9 +50,17 @@ pub(super) struct Limits {
     pub(super) server: ServerConfig,
 }
 
+/// How the API stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It listens here.
+    Listening(PathBuf),
+    /// Its socket cannot be bound, for this reason. It is tried again and again.
+    Waiting(String),
+}
+
 /// The API, from its socket to its last connection.
 pub(super) struct LocalApi {
-    path: PathBuf,
     shared: Arc<Shared>,
     wake: Wake,
     thread: JoinHandle<()>,
@@ -72,34 +80,28 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LocalApi {
-    /// Listens in `dir`. When `stop` is triggered, the socket goes away and no request is taken any more, but replies
-    /// are still delivered, until [`finish`](Self::finish).
+    /// Listens in `dir`. `tell` is told how the API stands, first before this returns: a socket that cannot be bound
+    /// now, because another daemon listens there, is bound once it can be. When `stop` is triggered, the socket goes
+    /// away and no request is taken any more, but replies are still delivered, until [`finish`](Self::finish).
     ///
     /// # Errors
-    /// When the socket cannot be bound, or the system gives no descriptor or thread.
+    /// When the system gives no descriptor or thread.
     pub(super) fn start(
-        dir: &Path,
+        dir: PathBuf,
         front: Arc<dyn Front>,
         limits: Limits,
         stop: Shutdown,
-    ) -> Result<Self, SocketError> {
-        let bound = Bound::bind_in(dir, API_SOCK)?;
-        let path = bound.path().to_owned();
-        let failed = |source| SocketError::Io { doing: "serve", path: path.clone(), source };
-        let wake = Wake::new().map_err(failed)?;
+        tell: impl Fn(Standing) + Send + 'static,
+    ) -> io::Result<Self> {
+        let wake = Wake::new()?;
         let shared = Shared { front, limits, clock: SystemClock::new(), stop, places: Mutex::default() };
         let shared = Arc::new(shared);
         let waker = wake.clone();
         shared.stop.on_trigger(move || waker.wake());
-        let listener = Listener::new(Arc::clone(&shared), bound, wake.clone());
-        let thread =
-            std::thread::Builder::new().name("api".into()).spawn(move || listener.run()).map_err(failed)?;
-        Ok(Self { path, shared, wake, thread })
-    }
-
-    /// Where it listens.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        let mut listener = Listener::new(Arc::clone(&shared), dir, wake.clone(), Box::new(tell));
+        listener.bind();
+        let thread = std::thread::Builder::new().name("api".into()).spawn(move || listener.run())?;
+        Ok(Self { shared, wake, thread })
     }
 
     /// Waits for the end of all connections, after `stop` was triggered and the gateway has nothing to say any more.

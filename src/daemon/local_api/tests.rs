@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown as Half;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::seam::{Actor, Sink};
 use super::*;
 use crate::limits;
+use crate::net::unix::API_SOCK;
 use crate::proto::local::{LocalEvent, SessionId};
 
 /// Far longer than anything here takes.
@@ -89,6 +91,7 @@ struct Rig {
     stop: Shutdown,
     api: Option<LocalApi>,
     waiting: Receiver<Run>,
+    standing: Receiver<Standing>,
 }
 
 impl Rig {
@@ -97,13 +100,19 @@ impl Rig {
     }
 
     fn with(connections: usize, idle: Option<Duration>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::in_dir(tempfile::tempdir().unwrap(), connections, idle)
+    }
+
+    fn in_dir(dir: tempfile::TempDir, connections: usize, idle: Option<Duration>) -> Self {
         let (tell, waiting) = channel();
         let stand = Arc::new(Stand { waiting: Mutex::new(Some(tell)), ..Stand::default() });
         let limits = Limits { connections, idle, server: ServerConfig::default() };
         let stop = Shutdown::new();
-        let api = LocalApi::start(dir.path(), Arc::clone(&stand) as _, limits, stop.clone()).unwrap();
-        Self { dir, stand, stop, api: Some(api), waiting }
+        let (told, standing) = channel();
+        let tell = move |standing| told.send(standing).unwrap();
+        let front = Arc::clone(&stand) as _;
+        let api = LocalApi::start(dir.path().to_owned(), front, limits, stop.clone(), tell).unwrap();
+        Self { dir, stand, stop, api: Some(api), waiting, standing }
     }
 
     fn client(&self) -> Client {
@@ -262,8 +271,7 @@ fn the_one_who_was_silent_longest_makes_room_and_nobody_who_waits_does() {
     first.send("m", "s", "wait");
     assert_eq!(kinds(&[first.frame(), first.frame()]), ["answer", "run.started"]);
     let (session, sink) = rig.wait_for_run();
-    second.ask("x", "status.get");
-    second.frame();
+    // Which has asked nothing, so that it is silent whatever its thread has got to.
     let mut third = rig.client();
     assert_eq!(second.code(), "too_many_connections");
     assert!(second.next().is_none());
@@ -417,13 +425,28 @@ fn shutdown_takes_the_socket_away_and_lets_replies_through() {
 }
 
 #[test]
-fn a_live_listener_is_never_replaced() {
-    let rig = Rig::new();
-    let limits = Limits { connections: 1, idle: None, server: ServerConfig::default() };
-    let again = LocalApi::start(rig.dir.path(), Arc::new(Stand::default()), limits, Shutdown::new());
-    assert!(matches!(again, Err(SocketError::Live { .. })));
+fn a_live_listener_is_never_replaced_and_its_place_is_taken_once_it_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().canonicalize().unwrap().join(API_SOCK);
+    let live = UnixListener::bind(&socket).unwrap();
+    let rig = Rig::in_dir(dir, 16, None);
+    let why = format!("another process listens on {}", socket.display());
+    assert_eq!(rig.standing.recv().unwrap(), Standing::Waiting(why));
+    assert!(UnixStream::connect(&socket).is_ok() && live.accept().is_ok());
+    drop(live);
+    assert_eq!(rig.standing.recv_timeout(LONG).unwrap(), Standing::Listening(socket));
     let mut client = rig.client();
     client.ask("a", "status.get");
     assert_eq!(client.frame()["id"], "a");
-    assert_eq!(rig.api.as_ref().unwrap().path(), rig.dir.path().join(API_SOCK).canonicalize().unwrap());
+}
+
+#[test]
+fn what_is_no_socket_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(API_SOCK);
+    std::fs::write(&path, "mine").unwrap();
+    let mut rig = Rig::in_dir(dir, 16, None);
+    assert!(matches!(rig.standing.recv().unwrap(), Standing::Waiting(_)));
+    rig.end();
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
 }

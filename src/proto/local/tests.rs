@@ -474,6 +474,38 @@ fn only_a_client_that_waits_for_nothing_is_silent() {
     assert!(rig.closed.is_some() && rig.server.silent_since().is_none());
 }
 
+#[test]
+fn two_thousand_sessions_in_an_hour_leave_nothing_behind() {
+    let mut clients = [(); 2].map(|()| Rig::with(ServerConfig::default()));
+    let mut open = std::collections::VecDeque::new();
+    for n in 0..2_000_u64 {
+        let which = usize::try_from(n % 2).unwrap();
+        let rig = &mut clients[which];
+        rig.tick(Mono(Duration::from_millis(n * 1_800)));
+        let session: SessionId = format!("s-{n}").parse().unwrap();
+        rig.hear(
+            &json!({ "id": n, "method": "message.send", "params": { "text": "x", "session_id": session } })
+                .to_string(),
+        );
+        assert_eq!(rig.answers(), [(n.to_string(), "ok".to_owned())]);
+        open.push_back((which, *rig.sent.last().unwrap(), session));
+        // Each run is over four messages later.
+        if open.len() > 4 {
+            let (which, ticket, session) = open.pop_front().unwrap();
+            let rig = &mut clients[which];
+            rig.offer(ticket, &LocalEvent::ReplyDelta { session: session.clone(), line: "x".into() })
+                .unwrap();
+            rig.offer(ticket, &LocalEvent::Reply { session: session.clone(), text: "done".into() }).unwrap();
+            let told = rig.take();
+            assert!(told.iter().all(|frame| frame["session_id"] == session.as_str()) && told.len() == 2);
+            rig.sent.clear();
+            assert_eq!(rig.offer(ticket, &delta("x")), Err(Unsent::Gone));
+        }
+        let rig = &clients[which];
+        assert!(rig.closed.is_none() && rig.server.wants_input());
+    }
+}
+
 /// What can happen to a machine.
 #[derive(Debug, Clone)]
 enum Step {
