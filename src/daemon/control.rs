@@ -1,5 +1,7 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod send;
+
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +9,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::fate;
-use super::host::{Host, SendOutcome};
+use super::host::Host;
 use super::peer::lineage;
 use super::registry::{Caller, Session};
-use crate::addr::{Addr, AgentAddr, Name};
-use crate::clock::{Mono, Wall};
-use crate::id::IdKind;
+use crate::addr::Name;
+use crate::clock::Mono;
 use crate::limits;
 use crate::net::line::LineSocket;
 use crate::net::unix::Peer;
 use crate::net::wake::Wake;
 use crate::proto::agent::NOT_VISIBLE;
 use crate::proto::control::{Call, ControlError, Op, failure, ok};
-use crate::proto::envelope::{self, Envelope, Kind};
 use crate::proto::lines::Line;
 use crate::store::StoreError;
-use crate::store::spool::inbox::Delivery;
-use crate::store::spool::outbox::{EntryKind, NewEntry};
 
 /// Time for a call to come, and for its answer to be read.
 const CALL_WAIT: Duration = Duration::from_secs(35);
-/// Time that the sender of a message waits for more than its being kept.
-const SEND_WAIT: Duration = Duration::from_secs(10);
 
 type Answer = Result<Value, ControlError>;
 
@@ -88,8 +84,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
             }))
         }
         Op::Send { to, body, reply_to, wait_ms } => {
-            let wait = wait_ms.map_or(SEND_WAIT, |wait| Duration::from_millis(wait).min(SEND_WAIT));
-            send(host, &caller()?, &to, &body, reply_to.as_deref(), wait)
+            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
+            send::send(host, &caller()?, &asked)
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
@@ -180,128 +176,8 @@ fn agent_status(session: &Session) -> Value {
         "session_id": session.who.session_id,
         "status": session.status,
         "generation": session.place.generation,
-        "pid": session.process.pid,
+        "pid": session.way.pid(),
     })
-}
-
-/// Keeps a message, then waits a little for what it comes to.
-fn send(
-    host: &Host,
-    sender: &Session,
-    to: &str,
-    body: &str,
-    reply_to: Option<&str>,
-    wait: Duration,
-) -> Answer {
-    let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
-    if body.is_empty() {
-        return Err(ControlError::new("bad_request", "the message is empty"));
-    }
-    if body.len() > limits::BODY_BYTES {
-        let text = format!("the message has {} bytes, {} are allowed", body.len(), limits::BODY_BYTES);
-        return Err(ControlError::new("body_too_large", text));
-    }
-    if reply_to.is_some_and(|id| IdKind::of(id).is_none()) {
-        return Err(ControlError::new("bad_request", "reply_to is no id"));
-    }
-    let id = IdKind::Message.fresh();
-    let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
-    let link = host.link();
-    let message = Message { id: &id, from: &sender.address, to: &to, body, reply_to, at: host.wall() };
-    let near = near(host, &to)?;
-    if link.url.is_some() {
-        keep(host, &message).map_err(|err| store_error(&err))?;
-    } else if near.is_none() {
-        let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
-        return Err(ControlError::new("not_enrolled", text));
-    }
-    if let Some(agent) = near {
-        match put(host, &message, agent) {
-            // What is kept for the Worker comes back from there.
-            Err(err) if link.url.is_some() => tracing::error!(id, %err, "could not hand a message over"),
-            put => put.map_err(|err| store_error(&err))?,
-        }
-    }
-    let is_worth_waiting = link.connected || near.is_some();
-    let wait = if is_worth_waiting { wait } else { Duration::ZERO };
-    match waiting.told.recv_timeout(wait) {
-        Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
-        Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
-        Ok(SendOutcome::Refused(code)) => {
-            Err(ControlError::new(code, "the Worker has refused it").about(&id))
-        }
-        Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
-    }
-}
-
-/// A sender that waits. However its wait ends, it is forgotten.
-struct Waiting<'a> {
-    host: &'a Host,
-    id: &'a str,
-    told: std::sync::mpsc::Receiver<SendOutcome>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.host.forget_waiter(self.id);
-    }
-}
-
-/// A message that an agent of this host sends.
-struct Message<'a> {
-    id: &'a str,
-    from: &'a str,
-    to: &'a Addr,
-    body: &'a str,
-    reply_to: Option<&'a str>,
-    at: Wall,
-}
-
-/// The recipient, if it is an agent of this host.
-fn near<'a>(host: &Host, to: &'a Addr) -> Result<Option<&'a Name>, ControlError> {
-    let name = match to {
-        Addr::Agent(AgentAddr { name, host: its }) if *its == host.name() => name,
-        _ => return Ok(None),
-    };
-    let is_known = host.spool().and_then(|spool| spool.knows_agent(name.as_str()));
-    if is_known.map_err(|err| store_error(&err))? {
-        return Ok(Some(name));
-    }
-    Err(ControlError::new("agent_not_found", format!("no agent of this host is called {name}")))
-}
-
-/// Keeps a message for the Worker, which has every message in its ledger.
-fn keep(host: &Host, message: &Message<'_>) -> Result<(), StoreError> {
-    let entry = NewEntry {
-        id: message.id,
-        kind: EntryKind::Message,
-        dest: &message.to.to_string(),
-        from: Some(message.from),
-        reply_to: message.reply_to,
-        event_key: None,
-        body: message.body.as_bytes(),
-        secret: None,
-    };
-    host.spool()?.outbox().add(&entry, message.at)?;
-    host.uplink.wake();
-    Ok(())
-}
-
-/// Hands a message to an agent of this host, without a way through the Worker. What comes back from there is
-/// recognised by its id.
-fn put(host: &Host, message: &Message<'_>, agent: &Name) -> Result<(), StoreError> {
-    let envelope = envelope::render(&Envelope {
-        from: message.from.to_owned(),
-        id: message.id.to_owned(),
-        ts: message.at.to_string(),
-        reply_to: message.reply_to.map(str::to_owned),
-        body: message.body.to_owned(),
-        kind: Kind::Dm,
-    });
-    let delivery = Delivery { id: message.id.to_owned(), agent: agent.to_string(), envelope, redelivery: 0 };
-    host.spool()?.put_local(&delivery, message.at)?;
-    host.registry.wake(agent.as_str());
-    Ok(())
 }
 
 /// Calls the Worker in the caller's name. Whatever the parameters say of the caller is replaced.

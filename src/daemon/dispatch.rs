@@ -20,13 +20,25 @@ const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 
+/// What brings envelopes into a session. Whatever comes of one is told by [`Dispatch::answered`].
+pub(super) trait Carrier {
+    /// Takes an envelope that is due. It is not handed over again before it was answered.
+    fn deliver(&mut self, id: &str, envelope: String, now: Mono);
+}
+
+impl Carrier for DaemonSide {
+    fn deliver(&mut self, id: &str, envelope: String, now: Mono) {
+        Self::deliver(self, id, envelope, now);
+    }
+}
+
 /// The deliveries of one session.
 pub(super) struct Dispatch {
     spool: Spool,
     agent: String,
     /// Handed over, and not settled in the spool yet.
     open: BTreeSet<String>,
-    /// Answers of the adapter that the spool has not taken yet.
+    /// Answers of the session that the spool has not taken yet.
     unsettled: Vec<(String, Outcome)>,
     /// When to look again at the latest.
     look_at: Option<Mono>,
@@ -50,20 +62,20 @@ impl Dispatch {
         self.look_at
     }
 
-    /// The adapter has answered a delivery.
+    /// The session has answered a delivery.
     pub(super) fn answered(&mut self, id: String, outcome: Outcome, now: Mono) {
         self.unsettled.push((id, outcome));
         self.look(now);
     }
 
     /// Settles what was answered, then hands over what is due.
-    pub(super) fn advance(&mut self, host: &Host, machine: &mut DaemonSide) {
+    pub(super) fn advance(&mut self, host: &Host, carrier: &mut impl Carrier) {
         let now = host.now();
         if self.look_at.is_none_or(|at| now < at) {
             return;
         }
         self.look_at = None;
-        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, machine, now)) {
+        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
             tracing::error!(agent = self.agent, %err, "could not move a delivery; trying again");
             self.look_at = Some(now + SPOOL_FAILED);
         }
@@ -87,7 +99,7 @@ impl Dispatch {
                 }
             }
             let (id, outcome) = self.unsettled.remove(0);
-            tracing::debug!(id, agent = self.agent, ?outcome, "the adapter has answered");
+            tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
             self.open.remove(&id);
             if outcome == Outcome::Injected {
                 host.tell_sender(&id, SendOutcome::Injected);
@@ -97,12 +109,12 @@ impl Dispatch {
         Ok(())
     }
 
-    fn hand_over(&mut self, host: &Host, machine: &mut DaemonSide, now: Mono) -> Result<(), StoreError> {
+    fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {
         let wall = host.wall();
         for due in self.spool.due(&self.agent, wall, WINDOW)? {
             if self.open.insert(due.id.clone()) {
                 tracing::debug!(id = due.id, agent = self.agent, "handing over");
-                machine.deliver(&due.id, due.envelope, now);
+                carrier.deliver(&due.id, due.envelope, now);
             }
         }
         if let Some(Wall(at)) = self.spool.next_inbox_due(&self.agent, wall)? {

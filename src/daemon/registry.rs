@@ -1,4 +1,4 @@
-//! The sessions that are connected now: who they are, what they are doing, and how to wake the thread that serves
+//! The sessions that can be reached now: who they are, what they are doing, and how to wake the thread that serves
 //! each. Nothing of it survives the process; names do, in the spool.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::store::process::Process;
 use crate::store::spool::agents::{Identity, Place};
 use crate::text;
 
-/// The thread that serves one connection, as others see it.
+/// The thread that serves one session, as others see it.
 #[derive(Debug, Clone)]
 pub(super) struct Mailbox {
     /// Wakes it: it looks whether rows are due, or whether it is to end.
@@ -47,14 +47,40 @@ impl Mailbox {
     }
 }
 
-/// One session that is connected.
+/// How a session is reached. Whatever the way is, the session's own thread drives its
+/// [`Dispatch`](super::dispatch::Dispatch) with a carrier for it.
+#[derive(Debug, Clone)]
+pub(super) enum Way {
+    /// Through the adapter that has registered it on `agent.sock`.
+    Adapter {
+        /// Its process, as the kernel gave it.
+        process: Process,
+    },
+}
+
+impl Way {
+    /// The process to look at for people, if the session has one of its own.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Adapter { process } => Some(process.pid),
+        }
+    }
+
+    /// Whether what this process calls, the session calls.
+    fn owns(&self, process: &Process) -> bool {
+        match self {
+            Self::Adapter { process: own } => own == process,
+        }
+    }
+}
+
+/// One session that can be reached.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) who: Identity,
     pub(super) place: Place,
     pub(super) address: String,
-    /// The adapter's process, as the kernel gave it.
-    pub(super) process: Process,
+    pub(super) way: Way,
     pub(super) status: String,
     pub(super) cwd: String,
     pub(super) title: String,
@@ -94,7 +120,7 @@ pub(super) enum Caller {
     Unclear,
 }
 
-/// All sessions that are connected, by name.
+/// All sessions that can be reached, by name.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     inner: Mutex<Inner>,
@@ -214,7 +240,7 @@ impl Registry {
         let inner = self.inner();
         for process in lineage {
             let mut here: Vec<&Session> =
-                inner.sessions.values().filter(|session| session.process == *process).collect();
+                inner.sessions.values().filter(|session| session.way.owns(process)).collect();
             if here.len() > 1 {
                 here.retain(|session| pane_id.is_some_and(|pane_id| session.pane_id() == pane_id));
                 if here.len() != 1 {
@@ -249,7 +275,7 @@ mod tests {
             who: Identity { harness: "claude".parse().unwrap(), session_id: session_id.into() },
             place: Place { name: name.parse().unwrap(), is_auto: false, generation },
             address: format!("{name}@titan"),
-            process: Process { pid, start_time: 7 },
+            way: Way::Adapter { process: process(pid) },
             status: "idle".into(),
             cwd: "/".into(),
             title: String::new(),

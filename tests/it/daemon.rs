@@ -3,6 +3,7 @@
 mod crowd;
 mod deliveries;
 mod enrolment;
+mod harness;
 mod history;
 mod namespaces;
 mod sending;

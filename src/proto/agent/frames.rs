@@ -55,7 +55,7 @@ pub struct Register {
     pub harness: String,
     /// The harness's own name of the session; with `harness`, the identity of the agent.
     pub session_id: String,
-    /// The adapter's process; it must be the peer of the socket.
+    /// The harness's process; it must be the peer of the socket, or an ancestor of that one.
     pub pid: u32,
     /// The session's working directory.
     pub cwd: String,
