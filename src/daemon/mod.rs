@@ -12,6 +12,8 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
+#[allow(dead_code)] // the server on api.sock is what opens it
+mod gateway;
 mod host;
 #[cfg(test)]
 mod local_api;
