@@ -3,7 +3,6 @@
 //! It knows nothing of the protocol: no frame is parsed, limited or changed. So it serves a script, and a front end that
 //! would rather speak to a pipe than to a socket.
 
-use std::env;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -14,8 +13,9 @@ use std::thread::Builder;
 use clap::{CommandFactory, Parser};
 
 use super::output::{Exit, Failure, Out};
-use super::{Common, Page, Tool};
+use super::{Common, Page, Tool, control};
 use crate::net::unix::{self, API_SOCK, SocketError};
+use crate::store::home::Home;
 
 const NAME: &str = "transit-api";
 /// What is copied at once.
@@ -42,7 +42,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit, Failure> {
     let stream = match &args.socket {
         Some(path) => unix::connect_at(path),
-        None => unix::connect_in(&home()?, API_SOCK),
+        None => unix::connect_in(home()?.socket_dir(), API_SOCK),
     };
     let stream = stream.map_err(|err| unreachable(&err))?;
     let to = stream.try_clone().map_err(|err| Failure::new(Exit::Io, "share the connection", err))?;
@@ -57,14 +57,11 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
     }
 }
 
-/// Where api.sock is: in `$DOTAGENT_HOME`, else in the home of the agents.
-fn home() -> Result<PathBuf, Failure> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let below_home = || set("HOME").map(|home| home.join(".config/dotagent"));
-    set("DOTAGENT_HOME")
-        .or_else(|| set("TRANSIT_AGENTS_HOME"))
-        .or_else(below_home)
-        .ok_or_else(|| Failure::new(Exit::Config, "find api.sock", "neither DOTAGENT_HOME nor HOME is set"))
+fn home() -> Result<Home, Failure> {
+    control::agents_home().ok_or_else(|| {
+        let why = "none of DOTAGENT_HOME, TRANSIT_AGENTS_HOME and HOME is set";
+        Failure::new(Exit::Config, "find api.sock", why)
+    })
 }
 
 fn unreachable(err: &SocketError) -> Failure {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::fate;
 use super::host::Host;
+use super::local_api::Standing;
 use super::peer::lineage;
 use super::registry::{Caller, Session};
 use crate::addr::Name;
@@ -150,6 +151,10 @@ fn status(host: &Host) -> Answer {
     let agents: Vec<Value> = host.registry.all().iter().map(agent_status).collect();
     let is_enrolled = link.url.is_some();
     let last_error = link.last_error.or_else(|| (!is_enrolled).then(|| "not enrolled".to_owned()));
+    let api_error = host.api().and_then(|standing| match standing {
+        Standing::Listening(_) => None,
+        Standing::Waiting(why) => Some(why),
+    });
     Ok(json!({
         "host": host.name(),
         "worker_url": link.url,
@@ -162,6 +167,8 @@ fn status(host: &Host) -> Answer {
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "api_sock": host.api_sock(),
+        "api_error": api_error,
         "uptime_seconds": host.uptime_seconds(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),

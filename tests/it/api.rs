@@ -163,7 +163,7 @@ fn what_can_never_be_reached_says_why() {
     let deep = format!("/{}", "d".repeat(200));
     failed(&run(&home, &["--socket", &deep], b""), 78, "reach the local client API: ");
     let output = home.command("transit-api").env_remove("HOME").output().unwrap();
-    failed(&output, 78, "find api.sock: neither DOTAGENT_HOME nor HOME is set");
+    failed(&output, 78, "find api.sock: none of DOTAGENT_HOME, TRANSIT_AGENTS_HOME and HOME is set");
     failed(&run(&home, &["--sock"], b""), 2, "read the arguments");
 }
 

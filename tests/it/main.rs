@@ -15,6 +15,7 @@ mod exchange;
 mod floors;
 mod live;
 mod load;
+mod local_api;
 mod machines;
 mod passwords;
 mod places;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::gateway::{Actor, Refusal, Trigger};
 use super::Front;
-use super::seam::{Actor, Refusal, Trigger};
 use super::sink::{Client, ClientSink};
 use crate::clock::{Clock, Mono};
 use crate::proto::local::{Answer, Asked, Code, Input, Request, Status, WireError};
@@ -115,7 +115,7 @@ impl Connection {
             Request::Commands => Answer::Commands(self.front.catalog()),
             Request::Send { session, text } => {
                 let sink = Arc::new(ClientSink::new(Arc::clone(&self.client), ticket));
-                let actor = self.actor.clone();
+                let actor = self.actor;
                 match self.front.submit(Trigger { source: SOURCE, session, text, actor, sink }) {
                     Ok(()) => Answer::Accepted,
                     Err(refusal) => Answer::Refused(refused(refusal)),
@@ -230,13 +230,11 @@ impl Connection {
 
 /// Why the gateway does not take a message, as the client is told.
 fn refused(refusal: Refusal) -> WireError {
-    let (code, message) = match refusal {
-        Refusal::RateLimited => (Code::RateLimited, "rate limit exceeded"),
-        Refusal::SessionCap => (Code::Internal, "session cap reached"),
-        Refusal::QueueFull => (Code::Internal, "conversation queue full"),
-        Refusal::Unavailable => (Code::Internal, "gateway unavailable"),
+    let code = match refusal {
+        Refusal::RateLimited => Code::RateLimited,
+        Refusal::SessionCap | Refusal::QueueFull | Refusal::Unavailable => Code::Internal,
     };
-    WireError::new(code, message)
+    WireError::new(code, refusal.to_string())
 }
 
 /// A wait for `poll`, never shorter than it should be.

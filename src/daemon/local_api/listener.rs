@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::gateway::Actor;
 use super::connection::Connection;
-use super::seam::Actor;
 use super::sink::Client;
-use super::{Shared, Standing, locked};
+use super::{Limits, Shared, Standing, locked};
 use crate::clock::{Clock, Mono};
 use crate::net::unix::{API_SOCK, Bound, Peer};
 use crate::net::wake::Wake;
@@ -171,7 +171,8 @@ impl Listener {
     }
 
     fn place(&self, stream: UnixStream) -> std::io::Result<()> {
-        let Shared { limits, clock, places, .. } = &*self.shared;
+        let Shared { front, clock, places, .. } = &*self.shared;
+        let limits = front.limits();
         let peer = Peer::of(&stream).ok();
         if peer.is_some_and(|peer| !peer.is_ours()) {
             let why = "peer credentials do not match the daemon uid";
@@ -184,12 +185,12 @@ impl Listener {
             turn_away(stream, &WireError::new(Code::TooManyConnections, why));
             return Ok(());
         }
-        places.taken.push(self.begin(stream, peer)?);
+        places.taken.push(self.begin(stream, peer, limits)?);
         Ok(())
     }
 
-    fn begin(&self, stream: UnixStream, peer: Option<Peer>) -> std::io::Result<Place> {
-        let Shared { front, limits, clock, .. } = &*self.shared;
+    fn begin(&self, stream: UnixStream, peer: Option<Peer>, limits: Limits) -> std::io::Result<Place> {
+        let Shared { front, clock, .. } = &*self.shared;
         let machine = Server::new(limits.server, clock.mono());
         let client = Arc::new(Client::new(machine, Wake::new()?, *clock));
         let actor =

@@ -6,7 +6,6 @@
 
 mod connection;
 mod listener;
-mod seam;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -18,11 +17,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::listener::{Listener, Places};
-use self::seam::{Refusal, Trigger};
+use super::gateway::{Gateway, Refusal, Trigger};
+use super::host::Host;
 use crate::clock::{Clock, SystemClock};
 use crate::net::service::Shutdown;
+use crate::net::unix::API_SOCK;
 use crate::net::wake::Wake;
 use crate::proto::local::{CatalogEntry, ServerConfig};
+use crate::store::files;
+use crate::store::home::{ApiLimits, Home};
 
 /// Time for clients to take their last frames once the gateway has stopped.
 const LAST_FRAMES: Duration = Duration::from_secs(2);
@@ -37,6 +40,32 @@ pub(super) trait Front: Send + Sync {
     fn dispatcher(&self) -> &str;
     /// Whether that agent is still there.
     fn is_dispatcher_there(&self) -> bool;
+    /// What holds for the next client.
+    fn limits(&self) -> Limits;
+}
+
+impl Front for Gateway {
+    fn submit(&self, trigger: Trigger) -> Result<(), Refusal> {
+        self.submit(trigger)
+    }
+
+    fn catalog(&self) -> Vec<CatalogEntry> {
+        self.catalog()
+    }
+
+    fn dispatcher(&self) -> &str {
+        self.dispatcher()
+    }
+
+    fn is_dispatcher_there(&self) -> bool {
+        self.is_dispatcher_there()
+    }
+
+    fn limits(&self) -> Limits {
+        let ApiLimits { connections, idle_timeout, rate_per_minute, event_bytes, .. } = self.limits();
+        let server = ServerConfig { rate_per_minute, event_bytes };
+        Limits { connections, idle: idle_timeout, server }
+    }
 }
 
 /// What an operator may change.
@@ -50,12 +79,47 @@ pub(super) struct Limits {
     pub(super) server: ServerConfig,
 }
 
+/// The gateway, and the API in front of it.
+pub(super) struct Served {
+    gateway: Arc<Gateway>,
+    api: LocalApi,
+}
+
+impl Served {
+    /// Opens both for a home, and notes in `host` how the API stands. `None` when there is no dispatcher, or when the
+    /// home is not fit for use: the host's agents that are sessions do not depend on it.
+    pub(super) fn open(home: Home, host: &Arc<Host>) -> Option<Self> {
+        let dir = home.socket_dir().to_owned();
+        let opened = Gateway::open(home, host).map_err(|err| err.to_string()).and_then(|gateway| {
+            let Some(gateway) = gateway else { return Ok(None) };
+            files::make_parent(&dir.join(API_SOCK)).map_err(|err| err.to_string())?;
+            let teller = Arc::clone(host);
+            let tell = move |standing| teller.set_api(standing);
+            let front = Arc::clone(&gateway) as _;
+            let api = LocalApi::start(dir, front, host.stop.clone(), tell).map_err(|err| err.to_string())?;
+            Ok(Some(Self { gateway, api }))
+        });
+        opened.unwrap_or_else(|why| {
+            tracing::error!(why, "there is no local client API");
+            host.set_api(Standing::Waiting(why));
+            None
+        })
+    }
+
+    /// Ends both, once the daemon stops: what ends by itself in the time that the gateway gives it has its reply
+    /// delivered.
+    pub(super) fn finish(self) {
+        self.gateway.stop();
+        self.api.finish();
+    }
+}
+
 /// How the API stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It listens here.
     Listening(PathBuf),
-    /// Its socket cannot be bound, for this reason. It is tried again and again.
+    /// There is none, for this reason. Binding a socket is tried again and again.
     Waiting(String),
 }
 
@@ -69,7 +133,6 @@ pub(super) struct LocalApi {
 /// What the threads of the API share.
 struct Shared {
     front: Arc<dyn Front>,
-    limits: Limits,
     clock: SystemClock,
     stop: Shutdown,
     places: Mutex<Places>,
@@ -89,12 +152,11 @@ impl LocalApi {
     pub(super) fn start(
         dir: PathBuf,
         front: Arc<dyn Front>,
-        limits: Limits,
         stop: Shutdown,
         tell: impl Fn(Standing) + Send + 'static,
     ) -> io::Result<Self> {
         let wake = Wake::new()?;
-        let shared = Shared { front, limits, clock: SystemClock::new(), stop, places: Mutex::default() };
+        let shared = Shared { front, clock: SystemClock::new(), stop, places: Mutex::default() };
         let shared = Arc::new(shared);
         let waker = wake.clone();
         shared.stop.on_trigger(move || waker.wake());

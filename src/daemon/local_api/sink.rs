@@ -3,8 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::super::gateway::Sink;
 use super::locked;
-use super::seam::Sink;
 use crate::clock::{Clock, SystemClock};
 use crate::net::wake::Wake;
 use crate::proto::local::{EventFrame, LocalEvent, Server, Ticket, Unsent};

@@ -10,10 +10,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::seam::{Actor, Sink};
+use super::super::gateway::{Actor, Sink};
 use super::*;
 use crate::limits;
-use crate::net::unix::API_SOCK;
 use crate::proto::local::{LocalEvent, SessionId};
 
 /// Far longer than anything here takes.
@@ -23,11 +22,11 @@ const LONG: Duration = Duration::from_secs(30);
 type Run = (SessionId, Arc<dyn Sink>);
 
 /// A gateway that runs nothing: `lines N` tells N lines, `wait` waits for the test, `refuse X` is refused.
-#[derive(Default)]
 struct Stand {
+    limits: Limits,
     is_gone: AtomicBool,
     /// Where `wait` leaves its sink.
-    waiting: Mutex<Option<Sender<Run>>>,
+    waiting: Mutex<Sender<Run>>,
     actors: Mutex<Vec<Actor>>,
     runs: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -57,7 +56,7 @@ impl Front for Stand {
         }
         assert!(sink.event(LocalEvent::RunStarted { session: session.clone(), agent: "tiny".into() }));
         if text == "wait" {
-            locked(&self.waiting).as_ref().unwrap().send((session, sink)).unwrap();
+            locked(&self.waiting).send((session, sink)).unwrap();
         } else if text == "drop" {
             drop(sink);
         } else {
@@ -83,6 +82,10 @@ impl Front for Stand {
     fn is_dispatcher_there(&self) -> bool {
         !self.is_gone.load(Ordering::Relaxed)
     }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
 }
 
 struct Rig {
@@ -105,13 +108,18 @@ impl Rig {
 
     fn in_dir(dir: tempfile::TempDir, connections: usize, idle: Option<Duration>) -> Self {
         let (tell, waiting) = channel();
-        let stand = Arc::new(Stand { waiting: Mutex::new(Some(tell)), ..Stand::default() });
-        let limits = Limits { connections, idle, server: ServerConfig::default() };
+        let stand = Arc::new(Stand {
+            limits: Limits { connections, idle, server: ServerConfig::default() },
+            is_gone: AtomicBool::default(),
+            waiting: Mutex::new(tell),
+            actors: Mutex::default(),
+            runs: Mutex::default(),
+        });
         let stop = Shutdown::new();
         let (told, standing) = channel();
         let tell = move |standing| told.send(standing).unwrap();
         let front = Arc::clone(&stand) as _;
-        let api = LocalApi::start(dir.path().to_owned(), front, limits, stop.clone(), tell).unwrap();
+        let api = LocalApi::start(dir.path().to_owned(), front, stop.clone(), tell).unwrap();
         Self { dir, stand, stop, api: Some(api), waiting, standing }
     }
 
