@@ -9,6 +9,7 @@ mod control;
 mod duration;
 pub mod envelope;
 pub mod logging;
+mod loops;
 pub mod output;
 mod progress;
 mod quickstart;

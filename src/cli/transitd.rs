@@ -118,7 +118,12 @@ const PAGE: Page = Page {
         ("SSL_CERT_FILE, SSL_CERT_DIR", "The certificates to trust, instead of the system's."),
     ],
     files: &[
-        ("$TRANSIT_CONFIG", "Where this host is enrolled: url and host."),
+        (
+            "$TRANSIT_CONFIG",
+            "Where this host is enrolled: url and host. When its agents go round in a loop: \
+             {\"loop_guard\": {\"limit\": 30, \"window\": \"10m\"}}. From half the limit on run asks the Worker before it \
+             hands a message between two of them over; without one it refuses at the limit. 0 turns that off.",
+        ),
         ("$TRANSIT_DATA_DIR/token", "The device token; whoever has it is this host."),
         ("$TRANSIT_DATA_DIR/spool.db", "What waits for the Worker and for agents, and what was delivered."),
         ("$TRANSIT_DATA_DIR/agent.sock", "Where harness adapters register."),

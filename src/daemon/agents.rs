@@ -238,7 +238,7 @@ impl Connection<'_> {
         let session = Session {
             who,
             address,
-            way: Way::Adapter { process },
+            way: Way::Adapter { process, pane_id: register.pane_id.as_deref().map(kept) },
             status: kept(status_word(&register.status)),
             cwd: kept(&register.cwd),
             title: kept(&register.title),
@@ -253,7 +253,7 @@ impl Connection<'_> {
 }
 
 /// A name for a session that declares none: what its harness is called, and four letters.
-fn made_up(harness: &str) -> Name {
+pub(super) fn made_up(harness: &str) -> Name {
     let stem = harness.get(..STEM_BYTES).unwrap_or(harness).trim_end_matches('-');
     let mut random = [0; 4];
     fill_random(&mut random);

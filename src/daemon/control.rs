@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::fate;
+use super::herdr;
 use super::host::Host;
 use super::local_api::Standing;
 use super::peer::lineage;
@@ -110,7 +111,12 @@ fn caller(
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
-    match (host.registry.caller(&lineage(peer.pid), pane_id), as_agent) {
+    let line = lineage(peer.pid);
+    let found = match host.registry.caller(&line, pane_id) {
+        Caller::Nobody => herdr::caller(host, &line, pane_id).unwrap_or(Caller::Nobody),
+        found => found,
+    };
+    match (found, as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
@@ -169,6 +175,9 @@ fn status(host: &Host) -> Answer {
         "last_error": last_error,
         "api_sock": host.api_sock(),
         "api_error": api_error,
+        "herdr": host.herdr.status(),
+        "draft_holds": host.herdr.holds(),
+        "delivery_mode": host.herdr.mode(),
         "uptime_seconds": host.uptime_seconds(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),

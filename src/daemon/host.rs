@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::guard::Loops;
+use super::herdr;
 use super::local_api::Standing;
 use super::registry::Registry;
 use super::wire_log::WireLog;
@@ -29,6 +31,8 @@ pub(super) enum SendOutcome {
     Injected,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
+    /// The Worker does not take it now, because agents go round in a loop; it is not kept.
+    Held,
 }
 
 /// A call of the Worker that a local caller waits for.
@@ -56,10 +60,12 @@ pub(super) struct Link {
 pub(super) struct Host {
     pub(super) paths: Paths,
     pub(super) registry: Registry,
+    pub(super) herdr: herdr::State,
     pub(super) stop: Shutdown,
     /// Wakes the thread that talks to the Worker.
     pub(super) uplink: Wake,
     pub(super) wire_log: Option<WireLog>,
+    pub(super) loops: Loops,
     /// Registrations are decided one at a time: a name is looked up and taken in one go.
     pub(super) registering: Mutex<()>,
     clock: SystemClock,
@@ -83,14 +89,18 @@ impl Host {
         stop: Shutdown,
         uplink: Wake,
         wire_log: Option<WireLog>,
+        loops: Loops,
+        herdr: herdr::State,
     ) -> Self {
         let clock = SystemClock::new();
         Self {
             paths,
             registry: Registry::default(),
+            herdr,
             stop,
             uplink,
             wire_log,
+            loops,
             registering: Mutex::default(),
             started: clock.mono(),
             clock,
@@ -181,9 +191,15 @@ impl Host {
         told
     }
 
-    /// Nobody waits for the message any more.
-    pub(super) fn forget_waiter(&self, id: &str) {
-        locked(&self.waiters).remove(id);
+    /// Nobody waits for the message any more; answers whether somebody has, and was not told yet.
+    pub(super) fn forget_waiter(&self, id: &str) -> bool {
+        locked(&self.waiters).remove(id).is_some()
+    }
+
+    /// The right to tell the sender of a message what came of it. While it is held the sender waits for that, however
+    /// long it wanted to.
+    pub(super) fn take_waiter(&self, id: &str) -> Option<Sender<SendOutcome>> {
+        locked(&self.waiters).remove(id)
     }
 
     /// Tells the sender of a message what came of it; answers whether somebody still waits.

@@ -55,6 +55,15 @@ pub(super) enum Way {
     Adapter {
         /// Its process, as the kernel gave it.
         process: Process,
+        /// The terminal pane that it says it runs in.
+        pane_id: Option<String>,
+    },
+    /// Through the terminal pane that its program runs in.
+    Pane {
+        /// The pane.
+        pane_id: String,
+        /// The processes that were found in it.
+        processes: Vec<Process>,
     },
 }
 
@@ -62,14 +71,16 @@ impl Way {
     /// The process to look at for people, if the session has one of its own.
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
-            Self::Adapter { process } => Some(process.pid),
+            Self::Adapter { process, .. } => Some(process.pid),
+            Self::Pane { .. } => None,
         }
     }
 
     /// Whether what this process calls, the session calls.
     fn owns(&self, process: &Process) -> bool {
         match self {
-            Self::Adapter { process: own } => own == process,
+            Self::Adapter { process: own, .. } => own == process,
+            Self::Pane { processes, .. } => processes.contains(process),
         }
     }
 }
@@ -91,8 +102,11 @@ pub(super) struct Session {
 const PANE_ID_RUNES: usize = 8;
 
 impl Session {
-    /// The pane id of a session that runs in no pane.
+    /// The pane that it is reached through; a made-up one for a session that runs in none.
     pub(super) fn pane_id(&self) -> String {
+        if let Way::Pane { pane_id, .. } = &self.way {
+            return pane_id.clone();
+        }
         format!("native:{}:{}", self.who.harness, text::clip(&self.who.session_id, PANE_ID_RUNES))
     }
 
@@ -195,6 +209,28 @@ impl Registry {
         is_news
     }
 
+    /// Takes what was found out about a session that does not tell it by itself.
+    pub(super) fn observed(&self, session: &Session) {
+        let mut inner = self.inner();
+        let Some(now) = inner.sessions.get_mut(&session.place.name).filter(|now| now.who == session.who)
+        else {
+            return;
+        };
+        let is_news = now.status != session.status || now.cwd != session.cwd || now.title != session.title;
+        now.status.clone_from(&session.status);
+        now.cwd.clone_from(&session.cwd);
+        now.title.clone_from(&session.title);
+        now.way = session.way.clone();
+        if is_news {
+            inner.changed(false);
+        }
+    }
+
+    /// Lets the whole roster be told once more: something that it does not say has become possible.
+    pub(super) fn tell_again(&self) {
+        self.inner().changed(true);
+    }
+
     /// Wakes the session of this name; answers whether there is one.
     pub(super) fn wake(&self, name: &str) -> bool {
         let Ok(name) = name.parse::<Name>() else { return false };
@@ -275,7 +311,7 @@ mod tests {
             who: Identity { harness: "claude".parse().unwrap(), session_id: session_id.into() },
             place: Place { name: name.parse().unwrap(), is_auto: false, generation },
             address: format!("{name}@titan"),
-            way: Way::Adapter { process: process(pid) },
+            way: Way::Adapter { process: process(pid), pane_id: None },
             status: "idle".into(),
             cwd: "/".into(),
             title: String::new(),

@@ -16,6 +16,7 @@ pub mod composer;
 pub mod control;
 pub mod dump;
 pub mod envelope;
+pub mod guard;
 pub mod herdr;
 pub mod ingest;
 pub mod lines;

@@ -37,17 +37,6 @@ pub fn own_pid(pid: u32) -> u32 {
     innermost(&status).unwrap_or(pid)
 }
 
-/// The user that the process `pid` acts as; `None` when there is no such process, or `/proc` does not show it.
-pub fn user(pid: u32) -> Option<u32> {
-    effective(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
-}
-
-/// The second number of the line `Uid:`, after the real one.
-fn effective(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
 /// The process group of the process `pid`; `None` when there is none, or when `/proc` does not show it.
 pub fn process_group(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -58,6 +47,17 @@ pub fn process_group(pid: u32) -> Option<u32> {
 pub fn all_pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The user that the process `pid` acts as; `None` when there is no such process, or `/proc` does not show it.
+pub fn user(pid: u32) -> Option<u32> {
+    effective(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The second number of the line `Uid:`, after the real one.
+fn effective(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// The last number of the line `NSpid:`, which lists the pids from our namespace inwards.

@@ -160,6 +160,11 @@ impl Background {
         })
     }
 
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// The lines of its stdout that came and were not taken yet.
     pub(crate) fn pending_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()

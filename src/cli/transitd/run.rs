@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
-use crate::cli::{Common, control};
+use crate::cli::{Common, control, loops};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
 use crate::net::service::{self, Shutdown};
 use crate::net::unix::SocketError;
@@ -37,7 +37,12 @@ pub(super) fn run(common: &Common, args: Args) -> Result<Exit, Failure> {
     service::raise_descriptor_limit();
     // A limit on file sizes is a full disk to us: whoever writes is told, and nobody is ended by it.
     let _ = service::outlive_file_limit();
-    let settings = Settings { paths: control::paths()?, home: control::agents_home(), wire_log };
+    let settings = Settings {
+        paths: control::paths()?,
+        home: control::agents_home(),
+        wire_log,
+        loops: loops::settings(None, None)?,
+    };
     let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
         if let Some(path) = &ready_file {

@@ -9,9 +9,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
+use crate::daemon::guard::Loops;
+use crate::daemon::herdr;
 use crate::net::service::Shutdown;
 use crate::net::wake::Wake;
-use crate::store::config::Paths;
+use crate::store::config::{Config, Paths};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -55,7 +57,10 @@ impl World {
         let paths = Paths { config: dir.path().join("c.json"), data: dir.path().join("data") };
         fs::create_dir_all(&paths.data).unwrap();
         let (stop, wake) = (Shutdown::new(), Wake::new().unwrap());
-        let host = Arc::new(Host::new(paths, "titan".parse().unwrap(), stop, wake, None));
+        let panes = herdr::Settings::load(&Config::default(), |_| None).unwrap();
+        let panes = herdr::State::new(panes).unwrap();
+        let loops = Loops::new((0, Duration::from_secs(1)));
+        let host = Arc::new(Host::new(paths, "titan".parse().unwrap(), stop, wake, None, loops, panes));
         let gateway = Gateway::open(Home::at(dir.path()), &host).unwrap().unwrap();
         let (tell, events) = channel();
         let sink: Arc<dyn Sink> = Arc::new(Events(Mutex::new(tell)));

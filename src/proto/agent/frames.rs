@@ -66,6 +66,9 @@ pub struct Register {
     /// A declared name; without one, the stored one or a generated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The terminal pane that it runs in, as its environment says; what is typed there would reach the same agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane_id: Option<String>,
 }
 
 /// A frame from the daemon to an adapter.

@@ -17,6 +17,7 @@ fn register() -> Register {
         title: "a title".into(),
         status: "idle".into(),
         name: None,
+        pane_id: None,
     }
 }
 

@@ -481,3 +481,9 @@ fn code_of(fault: &Fault) -> String {
         Fault::Unavailable(_) | Fault::Lost(_) => "herdr_unavailable".to_owned(),
     }
 }
+
+/// Whether a screen of this program shows nothing that a person is in the middle of.
+pub fn is_free(kind: &str, screen: &str) -> bool {
+    let found = Kind::of(kind).and_then(|kind| composer::find(kind, screen));
+    found.is_none_or(|composer| composer.is_empty() || composer.is_envelope())
+}

@@ -10,7 +10,7 @@ mod needle;
 #[cfg(test)]
 mod tests;
 
-pub use delivery::{Delivery, Hold, Job, Proof, Searched, Step, Told, Verdict};
+pub use delivery::{Delivery, Hold, Job, Proof, Searched, Step, Told, Verdict, is_free};
 pub use frames::{
     Agent, Fault, PROTOCOLS, Processes, Request, Status, agents, answer, pane_text, processes, protocol,
 };

@@ -5,10 +5,12 @@
 //! transaction is committed: write-ahead log, `synchronous=FULL`.
 
 pub mod agents;
+pub mod held;
 pub mod inbox;
 pub mod local;
 pub mod look;
 pub mod outbox;
+pub mod passed;
 pub mod rescue;
 
 use std::fs::{self, File};
