@@ -10,6 +10,7 @@ mod duration;
 pub mod envelope;
 pub mod logging;
 mod loops;
+pub mod mcp;
 pub mod output;
 mod progress;
 mod quickstart;
@@ -19,6 +20,7 @@ pub mod send;
 mod shell;
 pub mod sign;
 pub mod spool;
+mod toolbox;
 pub mod transitd;
 pub mod wire_dump;
 pub mod worker;
@@ -78,6 +80,7 @@ pub fn tools() -> Vec<Tool> {
         wire_dump::tool(),
         agent::tool(),
         api::tool(),
+        mcp::tool(),
         transitd::tool(),
         worker::tool(),
     ];

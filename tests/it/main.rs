@@ -17,6 +17,7 @@ mod live;
 mod load;
 mod local_api;
 mod machines;
+mod mcp;
 mod passwords;
 mod places;
 mod rig;
