@@ -1,6 +1,7 @@
 //! What the inbox knows of a message that may never have left this host.
 
 use super::Spool;
+use super::inbox::SEEN;
 use crate::store::StoreError;
 
 /// One inbox row of a message.
@@ -25,6 +26,8 @@ pub enum LocalState {
     Waiting,
     /// The session has it durably.
     Injected,
+    /// Its terminal has shown it.
+    Seen,
     /// The session has refused it.
     Refused,
 }
@@ -40,7 +43,9 @@ impl Spool {
                 "SELECT agent, envelope, state, code, from_worker FROM inbox WHERE id = ?1 ORDER BY seq",
             )?
             .query_map([id], |row| {
+                let code: Option<String> = row.get("code")?;
                 let state = match row.get_ref("state")?.as_str()? {
+                    "injected" if code.as_deref() == Some(SEEN) => LocalState::Seen,
                     "injected" => LocalState::Injected,
                     "refused" => LocalState::Refused,
                     _ => LocalState::Waiting,
@@ -49,7 +54,7 @@ impl Spool {
                     agent: row.get("agent")?,
                     envelope: row.get("envelope")?,
                     state,
-                    code: row.get("code")?,
+                    code: code.filter(|_| state == LocalState::Refused || state == LocalState::Waiting),
                     from_worker: row.get("from_worker")?,
                 })
             })?
