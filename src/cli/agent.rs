@@ -60,10 +60,10 @@ enum Verb {
     ///
     /// Inside a COMMAND of `transit-agent run` the caller is that agent. The tools and their parameters, those in
     /// brackets optional: read_message {"id"}, chat_reply {"delivery_id","conversation_id","message"}, mark_handled
-    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, list_rooms {},
-    /// create_room {"room",["policy"]}, join_room {"room"} and leave_room {"room"}. A result that is text is printed
-    /// as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where something is not the
-    /// caller's.
+    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, claim_name
+    /// {"name"}, list_rooms {}, create_room {"name",["policy"]}, join_room {"room"} and leave_room {"room"}. A result
+    /// that is text is printed as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where
+    /// something is not the caller's.
     Call(call::Args),
     /// Put the adapter of a harness in place, so that its sessions become agents.
     ///
@@ -177,6 +177,10 @@ const PAGE: Page = Page {
         ),
         ("TMUX", "The server that tmux asks, when --tmux-socket does not name one; tmux sets it."),
         ("TMUX_PANE", "The pane that tmux types into, when --target does not name one; tmux sets it."),
+        (
+            "TRANSIT_SESSION_ID",
+            "The session of a call, so that transitd can tell sessions of one process apart.",
+        ),
     ],
     files: &[
         ("$TRANSIT_DATA_DIR/agent.sock", "Where run, listen and tmux register."),
