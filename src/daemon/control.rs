@@ -1,6 +1,6 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
-mod send;
+pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
             }))
         }
         Op::Send { to, body, reply_to, wait_ms } => {
-            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
+            let asked =
+                send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis), id: None };
             send::send(host, &caller()?, &asked)
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
