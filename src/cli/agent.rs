@@ -59,10 +59,10 @@ enum Verb {
     ///
     /// Inside a COMMAND of `transit-agent run` the caller is that agent. The tools and their parameters, those in
     /// brackets optional: read_message {"id"}, chat_reply {"delivery_id","conversation_id","message"}, mark_handled
-    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, list_rooms {},
-    /// create_room {"room",["policy"]}, join_room {"room"} and leave_room {"room"}. A result that is text is printed
-    /// as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where something is not the
-    /// caller's.
+    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, claim_name
+    /// {"name"}, list_rooms {}, create_room {"name",["policy"]}, join_room {"room"} and leave_room {"room"}. A result
+    /// that is text is printed as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where
+    /// something is not the caller's.
     Call(call::Args),
     /// Put the adapter of a harness in place, so that its sessions become agents.
     ///
@@ -163,6 +163,10 @@ const PAGE: Page = Page {
         (
             "HERDR_PANE_ID",
             "The terminal pane of a call, so that transitd can tell panes of one process apart.",
+        ),
+        (
+            "TRANSIT_SESSION_ID",
+            "The session of a call, so that transitd can tell sessions of one process apart.",
         ),
     ],
     files: &[

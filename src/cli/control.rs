@@ -20,6 +20,8 @@ use crate::store::config::Paths;
 const WAIT: Duration = Duration::from_secs(35);
 /// The pane of a terminal multiplexer that this process runs in.
 const PANE_VARIABLE: &str = "HERDR_PANE_ID";
+/// The session that this process runs in, where a harness has several in one process.
+const SESSION_VARIABLE: &str = "TRANSIT_SESSION_ID";
 
 /// The paths of this process.
 ///
@@ -32,12 +34,16 @@ pub(super) fn paths() -> Result<Paths, Failure> {
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
 pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
-    Call { op, pane_id: pane_id(), as_agent }
+    Call { op, pane_id: pane_id(), session_id: variable(SESSION_VARIABLE), as_agent }
 }
 
 /// The terminal pane that this process runs in, if its environment says so.
 pub(super) fn pane_id() -> Option<String> {
-    env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty())
+    variable(PANE_VARIABLE)
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.

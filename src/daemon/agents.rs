@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::claim;
 use super::dispatch::Dispatch;
 use super::host::Host;
 use super::peer::registrable;
@@ -51,6 +52,7 @@ pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake
         Connection { host, socket, machine, processes, wake, deadline: None, session: None, is_over: false };
     connection.run();
     if let Some((session, dispatch)) = connection.session {
+        session.mailbox.close();
         dispatch.end(host, &session);
         tracing::info!(agent = %session.place.name, "the session is gone");
     }
@@ -129,6 +131,7 @@ impl Connection<'_> {
             self.deadline = None;
             self.machine.handle(Input::Tick, now);
         }
+        self.claims();
         if let Some((session, dispatch)) = &mut self.session {
             if session.mailbox.is_replaced() {
                 // With a word to it: an adapter that reconnects by itself would take the session back at once.
@@ -137,6 +140,18 @@ impl Connection<'_> {
                 self.machine.close();
             }
             dispatch.look(now);
+        }
+    }
+
+    /// Gives the session the names that it has claimed, and tells its adapter.
+    fn claims(&mut self) {
+        let Some((session, dispatch)) = &mut self.session else { return };
+        for claim in session.mailbox.take_claims() {
+            let renamed = claim::rename(self.host, session, dispatch, &claim.name);
+            if renamed.is_ok() {
+                self.machine.renamed(session.place.name.as_str(), &session.address, session.place.generation);
+            }
+            claim.answer(renamed);
         }
     }
 
@@ -229,7 +244,7 @@ impl Connection<'_> {
             .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
             .map_err(|err| {
                 let code = match err {
-                    PlaceError::Taken { .. } => "name_taken",
+                    PlaceError::Taken { .. } | PlaceError::Kept { .. } => "name_taken",
                     PlaceError::NoName => "name_allocation_failed",
                     PlaceError::Store(_) => "name_persistence_failed",
                 };

@@ -1,18 +1,20 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod inbox;
 pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::claim;
 use super::fate;
 use super::herdr;
 use super::host::Host;
 use super::peer::lineage;
-use super::registry::{Caller, Session};
+use super::registry::{Caller, Hint, Session};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::limits;
@@ -69,7 +71,8 @@ fn receive(host: &Host, socket: &mut LineSocket, wake: &Wake, until: Mono) -> Op
 }
 
 fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
-    let caller = || caller(host, peer, call.pane_id.as_deref(), call.as_agent.as_deref());
+    let hint = Hint { pane_id: call.pane_id.as_deref(), session_id: call.session_id.as_deref() };
+    let caller = || caller(host, peer, hint, call.as_agent.as_deref());
     match call.op {
         Op::Status => status(host),
         Op::Kick => {
@@ -79,11 +82,19 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         Op::Whoami => {
             let session = caller()?;
             let connected = host.link().connected;
-            Ok(json!({
+            let mut told = json!({
                 "address": session.address, "host": host.name(), "connected": connected,
                 "harness": session.who.harness, "session_id": session.who.session_id,
-            }))
+            });
+            if call.as_agent.is_some() && is_outside(host, peer, hint) {
+                told["as_agent"] = true.into();
+            }
+            Ok(told)
         }
+        Op::ClaimName { name } => claim::ask(&caller()?, &name).map(|place| {
+            json!({ "address": format!("{}@{}", place.name, host.name()), "generation": place.generation })
+        }),
+        Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
             let asked =
                 send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis), id: None };
@@ -101,19 +112,14 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
 
 /// The agent that speaks: the session that the calling process runs in, or the one that a person outside of every
 /// session names.
-fn caller(
-    host: &Host,
-    peer: Peer,
-    pane_id: Option<&str>,
-    as_agent: Option<&str>,
-) -> Result<Session, ControlError> {
+fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Result<Session, ControlError> {
     if peer.pid == 0 {
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
     let line = lineage(peer.pid);
-    let found = match host.registry.caller(&line, pane_id) {
-        Caller::Nobody => herdr::caller(host, &line, pane_id).unwrap_or(Caller::Nobody),
+    let found = match host.registry.caller(&line, hint) {
+        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
         found => found,
     };
     match (found, as_agent) {
@@ -143,6 +149,11 @@ fn caller(
             Err(ControlError::new("invalid_caller", text))
         }
     }
+}
+
+/// Whether a person calls, from outside of every session.
+fn is_outside(host: &Host, peer: Peer, hint: Hint<'_>) -> bool {
+    matches!(host.registry.caller(&lineage(peer.pid), hint), Caller::Nobody)
 }
 
 fn is_called(session: &Session, name: &str) -> bool {
@@ -194,10 +205,13 @@ fn agent_status(session: &Session) -> Value {
 fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     let mut params = match params {
         Value::Object(params) => params,
-        Value::Null => serde_json::Map::new(),
+        Value::Null => Map::new(),
         _ => return Err(ControlError::new("bad_params", "params is no object")),
     };
     params.insert("caller".to_owned(), Value::String(caller.address.clone()));
+    if host.link().url.is_none() {
+        return without_worker(host, &method, &params);
+    }
     let offline = |why: &str| ControlError::new("rpc_failed", format!("{method} needs the Worker: {why}"));
     let link = host.link();
     if !link.connected {
@@ -216,6 +230,25 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
         Ok(Err(err)) => Err(ControlError::new(&err.code, err.message)),
         Err(_) => Err(offline("the connection ended")),
     }
+}
+
+/// A host that is not enrolled knows its own agents, and has nobody to ask for more.
+fn without_worker(host: &Host, method: &str, params: &Map<String, Value>) -> Answer {
+    if method != "list_agents" {
+        let text = format!("{method} needs a Worker, and this host is not enrolled");
+        return Err(ControlError::new("not_enrolled", text));
+    }
+    let here = host.name();
+    let wanted = params.get("host").and_then(Value::as_str).filter(|wanted| *wanted != here.as_str());
+    let agents = if wanted.is_some() { Vec::new() } else { host.registry.roster().0 };
+    let listed = agents.into_iter().map(|agent| {
+        let address = format!("{}@{here}", agent.name);
+        let mut told = json!(agent);
+        told["host"] = json!(here);
+        told["address"] = address.into();
+        told
+    });
+    Ok(json!({ "result": listed.collect::<Vec<_>>() }))
 }
 
 /// A delivery that is settled is not shown any more, if it waits; to nobody, if it went to a room.

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use super::host::{Host, SendOutcome};
 use super::registry::Session;
+use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::proto::agent::DaemonSide;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
+use crate::store::spool::agents::{Identity, Place, PlaceError};
 use crate::store::spool::inbox::Outcome;
 
 /// Deliveries that a session may have open at once.
@@ -59,6 +61,16 @@ impl Dispatch {
         spool.release(agent)?;
         let (open, unsettled) = (BTreeSet::new(), Vec::new());
         Ok(Self { spool, agent: agent.to_owned(), open, unsettled, look_at: Some(now) })
+    }
+
+    /// Gives the agent another name; everything of it goes along.
+    ///
+    /// # Errors
+    /// When the name is another session's, or it cannot be stored; then nothing has changed.
+    pub(super) fn rename(&mut self, who: &Identity, name: &Name, now: Wall) -> Result<Place, PlaceError> {
+        let place = self.spool.rename(who, name, now)?;
+        name.as_str().clone_into(&mut self.agent);
+        Ok(place)
     }
 
     /// Something may have become due.

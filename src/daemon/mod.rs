@@ -6,6 +6,7 @@
 
 mod accept;
 mod agents;
+mod claim;
 mod control;
 mod dispatch;
 pub mod enroll;

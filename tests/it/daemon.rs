@@ -10,6 +10,7 @@ mod loops;
 mod namespaces;
 mod sending;
 mod sessions;
+mod tools;
 mod waiting;
 mod worker_link;
 mod world;

@@ -137,8 +137,7 @@ impl DaemonSide {
         self.out.poll(next)
     }
 
-    /// Takes the registration. `capability` is what every later frame of this adapter must carry. Said once more, it
-    /// tells the adapter its new name.
+    /// Takes the registration. `capability` is what every later frame of this adapter must carry.
     pub fn registered(&mut self, agent: &str, address: &str, generation: u64, capability: String, now: Mono) {
         let frame = HostFrame::Registered {
             agent: agent.to_owned(),
@@ -148,6 +147,19 @@ impl DaemonSide {
         };
         self.out.write(frame.encode());
         self.stage = Stage::Registered { capability, next_ping: now + limits::AGENT_PING };
+    }
+
+    /// Tells the adapter its new name: `registered` once more, with the capability that it has. Nothing is said to one
+    /// that is not registered.
+    pub fn renamed(&mut self, agent: &str, address: &str, generation: u64) {
+        let Stage::Registered { capability, .. } = &self.stage else { return };
+        let frame = HostFrame::Registered {
+            agent: agent.to_owned(),
+            address: address.to_owned(),
+            generation,
+            capability: capability.clone(),
+        };
+        self.out.write(frame.encode());
     }
 
     /// Refuses the registration and ends the connection. `text` is one line for people.

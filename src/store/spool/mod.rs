@@ -11,6 +11,7 @@ pub mod local;
 pub mod look;
 pub mod outbox;
 pub mod passed;
+mod renaming;
 pub mod rescue;
 
 use std::fs::{self, File};
@@ -37,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/spool_0001_outbox.sql"),
     include_str!("../sql/spool_0002_inbox.sql"),
     include_str!("../sql/spool_0003_order.sql"),
+    include_str!("../sql/spool_0004_declared.sql"),
 ];
 
 /// The newest schema that this program knows.

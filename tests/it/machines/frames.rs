@@ -157,12 +157,11 @@ pub(super) fn call() -> impl Strategy<Value = Call> {
         Just(Op::Kick),
         (text(), text(), option::of(text()), any::<Option<u64>>())
             .prop_map(|(to, body, reply_to, wait_ms)| Op::Send { to, body, reply_to, wait_ms }),
+        Just(Op::Inbox),
         text().prop_map(|id| Op::MessageStatus { id }),
+        text().prop_map(|name| Op::ClaimName { name }),
         (text(), json()).prop_map(|(method, params)| Op::Rpc { method, params }),
     ];
-    (op, option::of(text()), option::of(text())).prop_map(|(op, pane_id, as_agent)| Call {
-        op,
-        pane_id,
-        as_agent,
-    })
+    (op, option::of(text()), option::of(text()), option::of(text()))
+        .prop_map(|(op, pane_id, session_id, as_agent)| Call { op, pane_id, session_id, as_agent })
 }
