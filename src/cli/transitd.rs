@@ -103,6 +103,13 @@ const PAGE: Page = Page {
         ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
         ("TRANSIT_DATA_DIR", "The data directory; ~/.local/share/transit by default."),
         ("TRANSIT_URL", "The Worker's address, when --url does not give it."),
+        ("DOTAGENT_HOME", "The home of the host's own agents; ~/.config/dotagent by default."),
+        (
+            "TRANSIT_AGENTS_HOME",
+            "Another home, whose agents are used instead; api.sock stays in DOTAGENT_HOME.",
+        ),
+        ("DOTAGENT_ROOT", "Further directories with agents, separated by colons, which come first."),
+        ("TRANSIT_API_RATE", "Requests a minute on the local client API; 30 by default."),
         (logging::VARIABLE, "What run logs: debug, or for example transit=trace,warn. It wins over -v."),
         (
             "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY",
@@ -122,6 +129,9 @@ const PAGE: Page = Page {
         ("$TRANSIT_DATA_DIR/agent.sock", "Where harness adapters register."),
         ("$TRANSIT_DATA_DIR/transit.sock", "Where commands ask."),
         ("$TRANSIT_DATA_DIR/daemon.lock", "Locked by the daemon; holds its pid."),
+        ("$DOTAGENT_HOME/api.sock", "Where clients of the local API ask, once there is a dispatcher agent."),
+        ("$DOTAGENT_HOME/config.toml", "Which agent that is, and the limits of the API."),
+        ("$DOTAGENT_HOME/audit.log", "Who triggered what, and what ran."),
         (
             "/run/user/UID/transit-UID-*, /tmp/transit-UID-*",
             "The sockets of a data directory that is too deep for the address of a socket.",

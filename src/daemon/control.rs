@@ -13,6 +13,7 @@ use super::claim;
 use super::fate;
 use super::herdr;
 use super::host::Host;
+use super::local_api::Standing;
 use super::peer::lineage;
 use super::registry::{Caller, Hint, Session};
 use crate::addr::Name;
@@ -168,6 +169,10 @@ fn status(host: &Host) -> Answer {
     let agents: Vec<Value> = host.registry.all().iter().map(agent_status).collect();
     let is_enrolled = link.url.is_some();
     let last_error = link.last_error.or_else(|| (!is_enrolled).then(|| "not enrolled".to_owned()));
+    let api_error = host.api().and_then(|standing| match standing {
+        Standing::Listening(_) => None,
+        Standing::Waiting(why) => Some(why),
+    });
     Ok(json!({
         "host": host.name(),
         "worker_url": link.url,
@@ -180,6 +185,8 @@ fn status(host: &Host) -> Answer {
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "api_sock": host.api_sock(),
+        "api_error": api_error,
         "herdr": host.herdr.status(),
         "draft_holds": host.herdr.holds(),
         "delivery_mode": host.herdr.mode(),

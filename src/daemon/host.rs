@@ -1,6 +1,7 @@
 //! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::guard::Loops;
 use super::herdr;
+use super::local_api::Standing;
 use super::registry::Registry;
 use super::wire_log::WireLog;
 use crate::addr;
@@ -71,6 +73,7 @@ pub(super) struct Host {
     kicked: AtomicBool,
     name: Mutex<addr::Host>,
     link: Mutex<Link>,
+    api: Mutex<Option<Standing>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -104,6 +107,7 @@ impl Host {
             kicked: AtomicBool::default(),
             name: Mutex::new(name),
             link: Mutex::default(),
+            api: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -145,6 +149,23 @@ impl Host {
 
     pub(super) fn with_link(&self, change: impl FnOnce(&mut Link)) {
         change(&mut locked(&self.link));
+    }
+
+    /// How the local client API stands; `None` when nobody is there whom its messages could be for.
+    pub(super) fn api(&self) -> Option<Standing> {
+        locked(&self.api).clone()
+    }
+
+    /// Where the local client API listens, if it does.
+    pub(super) fn api_sock(&self) -> Option<PathBuf> {
+        match self.api() {
+            Some(Standing::Listening(path)) => Some(path),
+            Some(Standing::Waiting(_)) | None => None,
+        }
+    }
+
+    pub(super) fn set_api(&self, standing: Standing) {
+        *locked(&self.api) = Some(standing);
     }
 
     /// Asks for a new connection at once.

@@ -72,6 +72,8 @@ fn for_people(status: &Map<String, Value>) -> String {
         "outbox",
         "dead",
         "last_error",
+        "api_sock",
+        "api_error",
         "uptime_seconds",
         "version",
         "pid",

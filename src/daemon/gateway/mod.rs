@@ -251,6 +251,11 @@ impl Gateway {
         }
     }
 
+    /// The limits that hold now.
+    pub(super) fn limits(&self) -> ApiLimits {
+        self.engine.limits()
+    }
+
     /// The name of the agent that messages are for.
     pub(super) fn dispatcher(&self) -> &str {
         &self.dispatcher

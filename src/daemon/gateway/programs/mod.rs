@@ -54,6 +54,12 @@ pub(in crate::daemon) struct Programs {
 }
 
 impl Programs {
+    /// The same, for a daemon that does not depend on it: what is wrong is told, and there are none.
+    pub(in crate::daemon) fn open(home: Home, host: &Arc<Host>) -> Option<Self> {
+        let started = Self::start(home, host);
+        started.map_err(|err| tracing::error!(%err, "the host's own agents cannot be reached")).ok()
+    }
+
     /// Begins to reach the agents of a home.
     ///
     /// # Errors

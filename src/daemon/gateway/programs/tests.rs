@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::super::tests::{eventually, host};
 use super::*;
 use crate::daemon::peer;
-use crate::daemon::registry::Caller;
+use crate::daemon::registry::{Caller, Hint};
 use crate::proto::envelope::{self, Envelope, Kind};
 use crate::store::home::owed::Owed;
 use crate::store::spool::inbox::Delivery;
@@ -199,7 +199,8 @@ fn what_a_run_calls_its_agent_calls() {
     eventually("it runs", || pid().is_some());
     let name = "tiny".parse().unwrap();
     assert_eq!(world.host.registry.get(&name).unwrap().status, "working");
-    match world.host.registry.caller(&peer::lineage(pid().unwrap()), None) {
+    match world.host.registry.caller(&peer::lineage(pid().unwrap()), Hint { pane_id: None, session_id: None })
+    {
         Caller::Session(session) => assert_eq!(session.place.name, name),
         other => panic!("{other:?}"),
     }
