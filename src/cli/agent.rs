@@ -3,10 +3,13 @@
 //! `run` and `listen` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
 //! which is how a script that `run` starts reads on and answers.
 
+mod adapter;
 mod call;
+mod install;
 mod listen;
 mod run;
 pub(super) mod session;
+mod socket;
 
 use std::path::Path;
 
@@ -61,6 +64,20 @@ enum Verb {
     /// that is text is printed as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where
     /// something is not the caller's.
     Call(call::Args),
+    /// Put the adapter of a harness in place, so that its sessions become agents.
+    ///
+    /// Every file that is touched is told. Done again it changes nothing, and renews what an older version has put
+    /// there. Settings of the harness keep every byte but the entry in question; what a person has changed, and a
+    /// file that is no strict JSON, is left alone.
+    Install(install::Args),
+    /// Take the adapter of a harness away, and nothing else.
+    Uninstall(install::RemoveArgs),
+    /// Be the adapter of a harness that starts it as a child; nothing for people to run.
+    Adapter(adapter::Args),
+    /// Print the path of the daemon's agent.sock, for adapters.
+    ///
+    /// It depends on TRANSIT_DATA_DIR and XDG_DATA_HOME, and on how deep that directory is.
+    Socket,
 }
 
 /// Which session this is.
@@ -96,6 +113,7 @@ impl Identity {
             title: without_passwords(title).into_owned(),
             status: "idle".to_owned(),
             name: Some(name.clone()),
+            pane_id: None,
         })
     }
 }
@@ -109,6 +127,10 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Run(args) => run::run(args),
         Verb::Listen(args) => listen::run(args),
         Verb::Call(args) => call::run(args),
+        Verb::Install(args) => install::run(args),
+        Verb::Uninstall(args) => install::remove(args),
+        Verb::Adapter(args) => adapter::run(&args),
+        Verb::Socket => socket::run(),
     }
 }
 

@@ -111,6 +111,9 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
     match (&err.id, err.code.as_str()) {
         (Some(id), _) => failure.hint(format_args!("it is kept as dead: transit-send --status {id}")),
         (None, "disk_full") => failure.hint("free some space and run the command again"),
+        (None, "loop_guard") => failure.hint(
+            "it was not kept; transit tells the sender when it may write again, and an event ends it at once",
+        ),
         _ => failure,
     }
 }

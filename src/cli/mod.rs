@@ -8,6 +8,7 @@ mod control;
 mod duration;
 pub mod envelope;
 pub mod logging;
+mod loops;
 pub mod mcp;
 pub mod output;
 mod progress;

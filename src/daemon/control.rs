@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::claim;
 use super::fate;
+use super::herdr;
 use super::host::Host;
 use super::peer::lineage;
 use super::registry::{Caller, Hint, Session};
@@ -85,7 +86,7 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
                 "address": session.address, "host": host.name(), "connected": connected,
                 "harness": session.who.harness, "session_id": session.who.session_id,
             });
-            if call.as_agent.is_some() && is_outside(host, peer, hint) {
+            if call.as_agent.is_some() && matches!(session_of(host, peer, hint), Caller::Nobody) {
                 told["as_agent"] = true.into();
             }
             Ok(told)
@@ -115,7 +116,7 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
-    match (host.registry.caller(&lineage(peer.pid), hint), as_agent) {
+    match (session_of(host, peer, hint), as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
@@ -144,9 +145,13 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
     }
 }
 
-/// Whether a person calls, from outside of every session.
-fn is_outside(host: &Host, peer: Peer, hint: Hint<'_>) -> bool {
-    matches!(host.registry.caller(&lineage(peer.pid), hint), Caller::Nobody)
+/// The session that the calling process runs in.
+fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
+    let line = lineage(peer.pid);
+    match host.registry.caller(&line, hint) {
+        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
+        found => found,
+    }
 }
 
 fn is_called(session: &Session, name: &str) -> bool {
@@ -173,6 +178,9 @@ fn status(host: &Host) -> Answer {
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "herdr": host.herdr.status(),
+        "draft_holds": host.herdr.holds(),
+        "delivery_mode": host.herdr.mode(),
         "uptime_seconds": host.uptime_seconds(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),

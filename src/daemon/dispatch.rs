@@ -21,6 +21,15 @@ use crate::store::spool::inbox::Outcome;
 const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
+/// Time after which what waits for a person is tried again, whatever is seen of the person.
+const HELD: Duration = Duration::from_secs(300);
+
+/// What came of an envelope that was handed over.
+enum Answered {
+    Outcome(Outcome),
+    /// It waits for a person, for this reason.
+    Held(&'static str),
+}
 
 /// What brings envelopes into a session. Whatever comes of one is told by [`Dispatch::answered`].
 pub(super) trait Carrier {
@@ -41,7 +50,7 @@ pub(super) struct Dispatch {
     /// Handed over, and not settled in the spool yet.
     open: BTreeSet<String>,
     /// Answers of the session that the spool has not taken yet.
-    unsettled: Vec<(String, Outcome)>,
+    unsettled: Vec<(String, Answered)>,
     /// When to look again at the latest.
     look_at: Option<Mono>,
 }
@@ -76,8 +85,21 @@ impl Dispatch {
 
     /// The session has answered a delivery.
     pub(super) fn answered(&mut self, id: String, outcome: Outcome, now: Mono) {
-        self.unsettled.push((id, outcome));
+        self.unsettled.push((id, Answered::Outcome(outcome)));
         self.look(now);
+    }
+
+    /// The session has not taken a delivery, because of the person at it. `code` says so to the Worker.
+    pub(super) fn held(&mut self, id: String, code: &'static str, now: Mono) {
+        self.unsettled.push((id, Answered::Held(code)));
+        self.look(now);
+    }
+
+    /// Nothing waits for a person any more.
+    pub(super) fn release(&mut self, now: Mono) -> Result<(), StoreError> {
+        self.spool.release(&self.agent)?;
+        self.look(now);
+        Ok(())
     }
 
     /// Settles what was answered, then hands over what is due.
@@ -102,19 +124,27 @@ impl Dispatch {
     }
 
     fn settle(&mut self, host: &Host) -> Result<(), StoreError> {
-        while let Some((id, outcome)) = self.unsettled.first() {
+        while let Some((id, answered)) = self.unsettled.first() {
             let now = host.wall();
-            match outcome {
-                Outcome::Injected => self.spool.injected(id, &self.agent, now)?,
-                Outcome::Refused { code, retryable } => {
+            match answered {
+                Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Refused { code, retryable }) => {
                     self.spool.refused(id, &self.agent, code, *retryable, now)?;
                 }
+                Answered::Held(code) => self.spool.held(id, &self.agent, code, now + HELD, now)?,
             }
-            let (id, outcome) = self.unsettled.remove(0);
-            tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
+            let (id, answered) = self.unsettled.remove(0);
             self.open.remove(&id);
-            if outcome == Outcome::Injected {
-                host.tell_sender(&id, SendOutcome::Injected);
+            match answered {
+                Answered::Outcome(outcome) => {
+                    tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
+                    if outcome == Outcome::Injected {
+                        host.tell_sender(&id, SendOutcome::Injected);
+                    }
+                }
+                Answered::Held(code) => {
+                    tracing::debug!(id, agent = self.agent, code, "it waits for a person")
+                }
             }
             host.uplink.wake();
         }

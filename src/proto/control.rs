@@ -139,6 +139,9 @@ pub struct MessageStatus {
     /// Its recipients, once the Worker has told them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<RecipientStatus>,
+    /// It is for nobody: the room that it went to had no other member then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_nobody: bool,
     /// Why nothing more is known now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,

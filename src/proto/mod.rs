@@ -9,9 +9,12 @@
 //! the last [`Output::WakeAt`], whichever is first.
 
 pub mod agent;
+pub mod composer;
 pub mod control;
 pub mod dump;
 pub mod envelope;
+pub mod guard;
+pub mod herdr;
 pub mod ingest;
 pub mod lines;
 pub mod local;

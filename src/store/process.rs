@@ -37,6 +37,17 @@ pub fn own_pid(pid: u32) -> u32 {
     innermost(&status).unwrap_or(pid)
 }
 
+/// The user that the process `pid` acts as; `None` when there is no such process, or `/proc` does not show it.
+pub fn user(pid: u32) -> Option<u32> {
+    effective(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The second number of the line `Uid:`, after the real one.
+fn effective(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// The last number of the line `NSpid:`, which lists the pids from our namespace inwards.
 fn innermost(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -64,6 +75,14 @@ mod tests {
         assert_eq!(innermost("Name:\tNSpid:\n"), None);
         assert_eq!(own_pid(std::process::id()), std::process::id());
         assert_eq!(own_pid(0), 0);
+    }
+
+    #[test]
+    fn a_process_acts_as_its_effective_user() {
+        assert_eq!(effective("Name:\tsu\nUid:\t1000\t0\t0\t0\n"), Some(0));
+        assert_eq!(effective("Uid:\t1000\n"), None);
+        assert_eq!(user(std::process::id()), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(user(0), None);
     }
 
     #[test]

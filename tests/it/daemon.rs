@@ -3,7 +3,10 @@
 mod crowd;
 mod deliveries;
 mod enrolment;
+mod harness;
+mod herdr;
 mod history;
+mod loops;
 mod namespaces;
 mod sending;
 mod sessions;

@@ -5,10 +5,12 @@
 //! transaction is committed: write-ahead log, `synchronous=FULL`.
 
 pub mod agents;
+pub mod held;
 pub mod inbox;
 pub mod local;
 pub mod look;
 pub mod outbox;
+pub mod passed;
 mod renaming;
 pub mod rescue;
 

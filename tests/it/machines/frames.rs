@@ -105,8 +105,9 @@ pub(super) fn worker_frame() -> BoxedStrategy<WorkerFrame> {
 fn register() -> impl Strategy<Value = Register> {
     let likely = |word: &'static str| prop_oneof![4 => Just(word.to_owned()), 1 => text()];
     let pid = prop_oneof![4 => Just(7), 1 => any::<u32>()];
-    (likely("program"), likely("s-1"), pid, text(), text(), text(), option::of(likely("jess"))).prop_map(
-        |(harness, session_id, pid, cwd, title, status, name)| Register {
+    let optional = (option::of(likely("jess")), option::of(likely("w1:p1")));
+    (likely("program"), likely("s-1"), pid, text(), text(), text(), optional).prop_map(
+        |(harness, session_id, pid, cwd, title, status, (name, pane_id))| Register {
             proto: 1,
             harness,
             session_id,
@@ -115,6 +116,7 @@ fn register() -> impl Strategy<Value = Register> {
             title,
             status,
             name,
+            pane_id,
         },
     )
 }
