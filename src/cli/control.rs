@@ -34,8 +34,16 @@ pub(super) fn paths() -> Result<Paths, Failure> {
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
 pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
-    let hint = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    Call { op, pane_id: hint(PANE_VARIABLE), session_id: hint(SESSION_VARIABLE), as_agent }
+    Call { op, pane_id: pane_id(), session_id: variable(SESSION_VARIABLE), as_agent }
+}
+
+/// The terminal pane that this process runs in, if its environment says so.
+pub(super) fn pane_id() -> Option<String> {
+    variable(PANE_VARIABLE)
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.
@@ -103,7 +111,7 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "spool_busy"
         | "rpc_error" => Exit::TryLater,
         "disk_full" | "spool_not_writable" => Exit::CannotCreate,
-        "not_enrolled" => Exit::Config,
+        "not_enrolled" | "bad_config" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };

@@ -7,6 +7,7 @@ mod ask;
 mod control;
 mod duration;
 pub mod envelope;
+mod findings;
 pub mod logging;
 mod loops;
 pub mod mcp;

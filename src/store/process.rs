@@ -37,6 +37,18 @@ pub fn own_pid(pid: u32) -> u32 {
     innermost(&status).unwrap_or(pid)
 }
 
+/// The process group of the process `pid`; `None` when there is none, or when `/proc` does not show it.
+pub fn process_group(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+/// All processes that `/proc` shows.
+pub fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// The user that the process `pid` acts as; `None` when there is no such process, or `/proc` does not show it.
 pub fn user(pid: u32) -> Option<u32> {
     effective(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
@@ -90,6 +102,7 @@ mod tests {
         assert!(Process::current().is_alive());
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let it = Process { pid: child.id(), start_time: start_time(child.id()).unwrap() };
+        assert!(all_pids().contains(&it.pid) && process_group(it.pid) == process_group(std::process::id()));
         assert!(it.is_alive());
         assert!(!Process { start_time: it.start_time + 1, ..it }.is_alive(), "the pid of another one");
         child.kill().unwrap();

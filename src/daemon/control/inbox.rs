@@ -17,7 +17,7 @@ const PAGE: u32 = 500;
 pub(super) fn inbox(host: &Host) -> Answer {
     let failed = |err| store_error(&err);
     let spool = host.spool().map_err(failed)?;
-    let (held, held_total) = spool.waiting_deliveries(MOST).map_err(failed)?;
+    let (held, held_total) = spool.waiting(MOST).map_err(failed)?;
     let look = Look::open(&host.paths.data).map_err(failed)?;
     let (outbox, outbox_total) = newest(host, look.as_ref(), Which::Pending)?;
     let (dead, dead_total) = newest(host, look.as_ref(), Which::Dead)?;

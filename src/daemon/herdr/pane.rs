@@ -280,7 +280,7 @@ impl Line<'_> {
         self.host.registry.enter(session.clone());
         self.session = session;
         let moved = self.host.spool().and_then(|mut spool| {
-            spool.readdress(old.as_str(), new.as_str())?;
+            spool.readdress(&old, &new)?;
             Dispatch::new(spool, new.as_str(), self.host.now())
         });
         match moved {

@@ -57,7 +57,8 @@ pub enum PlaceError {
 impl Spool {
     /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes. A name of
     /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use. What the
-    /// session has claimed since it declared the same name for the first time, it keeps.
+    /// session has claimed since it declared the same name for the first time, it keeps. Mail under a name that it gives
+    /// up stays where it is, because an answer may still come for it; [`readdress`](Self::readdress) moves it.
     ///
     /// # Errors
     /// When the name is in use, none is free, or the place cannot be stored.
@@ -121,7 +122,7 @@ impl Spool {
             let generation = had.generation + u64::from(is_other);
             let place = Place { name: name.clone(), is_auto: false, generation };
             if is_other {
-                renaming::take_along(tx, had.name.as_str(), name.as_str())?;
+                renaming::take_along(tx, &had.name, name)?;
             }
             put(tx, who, &place, declared.as_ref(), now)?;
             Ok(Ok(place))

@@ -4,6 +4,7 @@
 use rusqlite::named_params;
 
 use super::{Spool, renaming};
+use crate::addr::Name;
 use crate::clock::Wall;
 use crate::store::StoreError;
 
@@ -33,12 +34,11 @@ impl Spool {
         })
     }
 
-    /// An agent goes by another name: what is kept for it, and of it, goes with it. What is there under the new name already stays
-    /// as it is.
+    /// An agent goes by another name: its mail goes with it. What is there under the new name already stays as it is.
     ///
     /// # Errors
     /// When it cannot be stored; then nothing has moved.
-    pub fn readdress(&mut self, old: &str, new: &str) -> Result<(), StoreError> {
+    pub fn readdress(&mut self, old: &Name, new: &Name) -> Result<(), StoreError> {
         self.write(|tx| renaming::take_along(tx, old, new))
     }
 }
@@ -51,6 +51,10 @@ mod tests {
     use crate::store::spool::inbox::{Delivery, Outcome};
 
     const NOW: Wall = Wall(1_700_000_000_000);
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
 
     fn delivery(agent: &str) -> Delivery {
         Delivery { id: "tx_000000000001".into(), agent: agent.into(), envelope: "e".into(), redelivery: 0 }
@@ -84,11 +88,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(dir.path()).unwrap();
         spool.receive(&[delivery("jess")], NOW).unwrap();
-        spool.readdress("jess", "jo").unwrap();
+        spool.readdress(&name("jess"), &name("jo")).unwrap();
         assert!(spool.due("jess", NOW, 9).unwrap().is_empty());
         assert_eq!(spool.due("jo", NOW, 9).unwrap().len(), 1);
         spool.receive(&[delivery("jess")], NOW).unwrap();
-        spool.readdress("jess", "jo").unwrap();
+        spool.readdress(&name("jess"), &name("jo")).unwrap();
         assert_eq!(spool.due("jo", NOW, 9).unwrap().len(), 1);
     }
 }

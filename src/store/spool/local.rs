@@ -50,7 +50,7 @@ impl Spool {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn waiting_deliveries(&self, most: usize) -> Result<(Vec<Held>, u64), StoreError> {
+    pub fn waiting(&self, most: usize) -> Result<(Vec<Held>, u64), StoreError> {
         self.read(|db| {
             let mut query = db.prepare_cached(
                 "SELECT id, agent, received_at, attempts, code FROM inbox WHERE state = 'waiting'

@@ -5,22 +5,24 @@ use rusqlite::types::Value;
 use rusqlite::{Transaction, params};
 
 use super::outbox::row::{self, FIELD_COUNT, FIELDS};
+use crate::addr::Name;
 
 /// Moves everything from one name to another. Where both have had a delivery, the new name's own stays.
-pub(super) fn take_along(tx: &Transaction<'_>, old: &str, new: &str) -> rusqlite::Result<()> {
-    tx.prepare_cached("UPDATE OR IGNORE inbox SET agent = ?2 WHERE agent = ?1")?.execute((old, new))?;
+pub(super) fn take_along(tx: &Transaction<'_>, old: &Name, new: &Name) -> rusqlite::Result<()> {
+    tx.prepare_cached("UPDATE OR IGNORE inbox SET agent = ?2 WHERE agent = ?1")?
+        .execute((old.as_str(), new.as_str()))?;
     speak_as(tx, old, new)
 }
 
 /// Who is not on its host's roster any more has nothing taken, so that what waits gets its sender's new name.
-fn speak_as(tx: &Transaction<'_>, old: &str, new: &str) -> rusqlite::Result<()> {
+fn speak_as(tx: &Transaction<'_>, old: &Name, new: &Name) -> rusqlite::Result<()> {
     let sql = format!(
         "SELECT {FIELDS} FROM outbox
          WHERE kind = 'message' AND state IN ('pending', 'claimed') AND sender LIKE ?1 || '@%'"
     );
     let mut query = tx.prepare_cached(&sql)?;
     let values = |row: &rusqlite::Row<'_>| (0..FIELD_COUNT).map(|n| row.get::<_, Value>(n)).collect();
-    let rows: Vec<Vec<Value>> = query.query_map([old], values)?.collect::<rusqlite::Result<_>>()?;
+    let rows: Vec<Vec<Value>> = query.query_map([old.as_str()], values)?.collect::<rusqlite::Result<_>>()?;
     // A row that is damaged stays as it is, for whoever looks at damage.
     for mut entry in rows.into_iter().filter_map(|values| row::decode(values).ok()).map(|row| row.entry) {
         let host = entry.from.as_deref().and_then(|from| from.split_once('@')).map(|(_, host)| host);
@@ -36,7 +38,7 @@ fn speak_as(tx: &Transaction<'_>, old: &str, new: &str) -> rusqlite::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use crate::addr::Name;
+    use super::*;
     use crate::clock::Wall;
     use crate::store::spool::Spool;
     use crate::store::spool::agents::Identity;

@@ -113,7 +113,7 @@ impl Place {
             title: running.name.clone(),
             status: running.status.clone(),
             name: env_text("TRANSIT_AGENT_NAME"),
-            pane_id: env_text("HERDR_PANE_ID"),
+            pane_id: control::pane_id(),
         };
         Ok(Self {
             session: Session::with(control::paths()?, register, stop)?,
