@@ -10,13 +10,12 @@ use std::time::Duration;
 use super::host::{Host, SendOutcome};
 use super::registry::Session;
 use crate::clock::{Mono, Wall};
+use crate::limits;
 use crate::proto::agent::DaemonSide;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
 use crate::store::spool::inbox::Outcome;
 
-/// Deliveries that a session may have open at once.
-const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 
@@ -99,7 +98,7 @@ impl Dispatch {
 
     fn hand_over(&mut self, host: &Host, machine: &mut DaemonSide, now: Mono) -> Result<(), StoreError> {
         let wall = host.wall();
-        for due in self.spool.due(&self.agent, wall, WINDOW)? {
+        for due in self.spool.due(&self.agent, wall, limits::AGENT_WINDOW)? {
             if self.open.insert(due.id.clone()) {
                 tracing::debug!(id = due.id, agent = self.agent, "handing over");
                 machine.deliver(&due.id, due.envelope, now);
