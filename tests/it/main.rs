@@ -18,6 +18,7 @@ mod load;
 mod local_api;
 mod machines;
 mod mcp;
+mod pairs;
 mod passwords;
 mod places;
 mod rig;

@@ -198,6 +198,7 @@ fn answer(engine: &Engine, message: &Message, to: &str, body: String) -> Result<
         body,
         reply_to: Some(message.id.clone()),
         wait: Some(Duration::ZERO),
+        far: false,
         id: Some(message.reply_id()),
     };
     match send(&engine.host, &message.session, &asked) {
