@@ -176,7 +176,8 @@ impl Connection<'_> {
         }
         let Some((session, dispatch)) = &mut self.session else { return };
         match event {
-            DaemonSideEvent::Ack { id } => dispatch.answered(id, Outcome::Injected, now),
+            DaemonSideEvent::Ack { id, is_only_seen: false } => dispatch.answered(id, Outcome::Injected, now),
+            DaemonSideEvent::Ack { id, is_only_seen: true } => dispatch.answered(id, Outcome::Seen, now),
             // A connection that ends answers for what is open; the rows are given back together then.
             DaemonSideEvent::Nak { .. } if self.is_over || session.mailbox.is_replaced() => {}
             DaemonSideEvent::Nak { id, code, retryable } => {

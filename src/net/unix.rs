@@ -29,9 +29,9 @@ pub const AGENT_SOCK: &str = "agent.sock";
 /// The daemon's socket for clients of the local API, in the home of the agents.
 pub const API_SOCK: &str = "api.sock";
 
-/// Connections that may wait to be accepted on a socket that was passed to us.
-const BACKLOG: i32 = 128;
 const NO_SOCKET: &str = "no socket";
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 /// How often the lock of a directory is tried for.
 const LOCK_TRIES: u32 = 100;
 const LOCK_AGAIN: Duration = Duration::from_millis(10);

@@ -37,3 +37,4 @@ mod worker_keep;
 mod worker_ops;
 mod worker_room;
 mod worker_serve;
+mod worker_slips;

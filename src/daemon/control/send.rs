@@ -118,6 +118,7 @@ fn outcome(host: &Host, message: &Message<'_>, admitted: Admitted, outcome: Opti
     match outcome {
         Some(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Some(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
+        Some(SendOutcome::Shown) => Ok(json!({ "id": id, "state": "shown", "local": true })),
         Some(SendOutcome::Refused(code)) => {
             host.loops.give_back(id, admitted);
             Err(ControlError::new(code, "the Worker has refused it").about(id))
