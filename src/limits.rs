@@ -77,6 +77,8 @@ pub const JSON_DEPTH: usize = 64;
 pub const INGEST_RATE: u32 = 5;
 /// Events that one source may send at once, unless the operator says otherwise.
 pub const INGEST_BURST: u32 = 20;
+/// Longest instructions of a source, in code points: the agent reads them with every event.
+pub const INSTRUCTIONS_RUNES: usize = 1_000;
 /// Longest head of an HTTP request, in bytes: more than any sender needs, and small enough for many at once.
 pub const HEAD_BYTES: usize = 32 * 1024;
 /// Time in which the head of an HTTP request must have come; a connection that is kept between two requests is idle

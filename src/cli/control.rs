@@ -118,7 +118,7 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "spool_busy"
         | "rpc_error" => Exit::TryLater,
         "disk_full" | "spool_not_writable" => Exit::CannotCreate,
-        "not_enrolled" => Exit::Config,
+        "not_enrolled" | "bad_config" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };

@@ -8,6 +8,7 @@ mod ask;
 mod control;
 mod duration;
 pub mod envelope;
+mod findings;
 pub mod logging;
 mod loops;
 pub mod mcp;

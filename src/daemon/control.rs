@@ -1,5 +1,6 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod care;
 mod inbox;
 mod send;
 
@@ -80,6 +81,13 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
             host.kick();
             Ok(json!({ "kicked": true }))
         }
+        Op::Pause { paused, toggle } => care::pause(host, paused, toggle),
+        Op::Reload => care::reload(host),
+        Op::Probe { to, body } => {
+            let (reply_to, wait, far) = (None, Some(Duration::ZERO), true);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far })
+        }
+        Op::Trace { id } => care::trace(host, &id),
         Op::Whoami => {
             let session = caller()?;
             let connected = host.link().connected;
@@ -97,8 +105,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         }),
         Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
-            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
-            send::send(host, &caller()?, &asked)
+            let (wait, far) = (wait_ms.map(Duration::from_millis), false);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far })
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
@@ -178,7 +186,7 @@ fn status(host: &Host) -> Answer {
         "enrolled": is_enrolled,
         "org": link.org,
         "connected": link.connected,
-        "paused": false,
+        "paused": host.is_paused(),
         "agents": agents,
         "outbox": outbox.pending,
         "inbox": inbox.waiting,

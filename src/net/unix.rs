@@ -30,7 +30,7 @@ pub const AGENT_SOCK: &str = "agent.sock";
 pub const API_SOCK: &str = "api.sock";
 
 const NO_SOCKET: &str = "no socket";
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// How often the lock of a directory is tried for.
 const LOCK_TRIES: u32 = 100;
@@ -75,6 +75,14 @@ pub enum SocketError {
     Live {
         /// Where.
         path: PathBuf,
+    },
+    /// The service manager has opened another socket than the one at which commands look.
+    #[error("the socket unit listens on {at}, but commands look at {}", path.display())]
+    Elsewhere {
+        /// Where commands look.
+        path: PathBuf,
+        /// Where the unit listens.
+        at: String,
     },
     /// Any other failure.
     #[error("could not {doing} {}: {source}", path.display())]
@@ -264,7 +272,8 @@ fn nobody(data: &Path, path: &Path) -> SocketError {
 pub struct Bound {
     listener: UnixListener,
     path: PathBuf,
-    file: (u64, u64),
+    /// Device and inode of the file that goes with it; none when it is somebody else's to remove.
+    file: Option<(u64, u64)>,
 }
 
 impl Bound {
@@ -291,6 +300,34 @@ impl Bound {
         Self::bind_at(path)
     }
 
+    /// Listens on the socket `name` that the service manager has opened for this process, which stays when it ends. It
+    /// must be where commands look.
+    ///
+    /// # Errors
+    /// When it is another socket, or belongs to somebody else.
+    pub fn adopt(paths: &Paths, name: &str, listener: UnixListener) -> Result<Self, SocketError> {
+        let path = socket_path(paths, name)?;
+        let failed = |err| SocketError::io("take over", &path, err);
+        let at = listener.local_addr().map_err(failed)?;
+        let is_it = at.as_pathname().is_some_and(|at| {
+            at == path
+                || fs::canonicalize(at).is_ok_and(|at| fs::canonicalize(&path).is_ok_and(|path| at == path))
+        });
+        if !is_it {
+            let at = at.as_pathname().map_or("no path".into(), |at| at.display().to_string());
+            return Err(SocketError::Elsewhere { path, at });
+        }
+        let found = fs::symlink_metadata(&path).map_err(failed)?;
+        if found.uid() != our_uid() {
+            return Err(SocketError::Denied { path, why: "it belongs to another user".into() });
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        // The kernel tells those who connect who listened last; until now that was the service manager.
+        rustix::net::listen(&listener, BACKLOG).map_err(|err| failed(err.into()))?;
+        Ok(Self { listener, path, file: None })
+    }
+
     /// Listens on the socket at `path` in the same way, whatever its directory is.
     ///
     /// # Errors
@@ -301,7 +338,7 @@ impl Bound {
         let failed = |err| SocketError::io("bind", &path, err);
         let listener = listen(&path).map_err(failed)?;
         let found = fs::symlink_metadata(&path).map_err(failed)?;
-        Ok(Self { listener, path, file: (found.dev(), found.ino()) })
+        Ok(Self { listener, path, file: Some((found.dev(), found.ino())) })
     }
 
     /// Where it listens.
@@ -354,7 +391,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         let still_ours =
-            fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file);
+            fs::symlink_metadata(&self.path).is_ok_and(|now| Some((now.dev(), now.ino())) == self.file);
         if still_ours {
             let _ = fs::remove_file(&self.path);
         }
@@ -466,88 +503,4 @@ fn check_run_dir(dir: &Path) -> Result<(), SocketError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn paths(data: &Path) -> Paths {
-        Paths { config: data.join("config.json"), data: data.to_owned() }
-    }
-
-    #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = paths(dir.path());
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
-        let bound = Bound::bind(&paths, AGENT_SOCK).unwrap();
-        assert_eq!(fs::metadata(bound.path()).unwrap().mode() & 0o777, 0o600);
-        assert!(connect(&paths, AGENT_SOCK).is_ok());
-        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::Live { .. })));
-        let path = bound.path().to_owned();
-        drop(bound);
-        assert!(!path.exists());
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
-        let again = Bound::bind(&paths, AGENT_SOCK).unwrap();
-        assert!(connect(&paths, AGENT_SOCK).is_ok());
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "somebody else's").unwrap();
-        drop(again);
-        assert!(path.exists(), "only the own socket is removed");
-        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
-    }
-
-    #[test]
-    fn of_many_that_bind_at_once_one_listens() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(UnixListener::bind(dir.path().join(API_SOCK)).unwrap());
-        let start = std::sync::Barrier::new(8);
-        let bound: Vec<_> = std::thread::scope(|scope| {
-            let bind = || {
-                start.wait();
-                Bound::bind_in(dir.path(), API_SOCK)
-            };
-            let all: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
-            all.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
-        assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(SocketError::Live { .. }))));
-        assert!(connect_in(dir.path(), API_SOCK).is_ok());
-    }
-
-    #[test]
-    fn the_kernel_names_the_peer_and_a_wake_up_ends_the_wait() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = paths(dir.path());
-        let bound = Bound::bind(&paths, TRANSIT_SOCK).unwrap();
-        let wake = Wake::new().unwrap();
-        let _client = connect(&paths, TRANSIT_SOCK).unwrap();
-        let (_, peer) = bound.accept(&wake).unwrap().unwrap();
-        assert_eq!(peer, Peer { pid: std::process::id(), uid: our_uid() });
-        wake.wake();
-        assert!(bound.accept(&wake).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_deep_directory_gets_a_short_one_that_every_command_finds() {
-        let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("d".repeat(120));
-        fs::create_dir(&deep).unwrap();
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&deep, &link).unwrap();
-        let bound = Bound::bind(&paths(&deep), AGENT_SOCK).unwrap();
-        assert!(fits(bound.path()) && !bound.path().starts_with(&deep));
-        assert!(connect(&paths(&deep), AGENT_SOCK).is_ok());
-        assert!(connect(&paths(&link), AGENT_SOCK).is_ok(), "by whatever name it goes");
-        let run = bound.path().parent().unwrap().to_owned();
-        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700);
-        drop(bound);
-        fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        fs::remove_dir(&run).unwrap();
-        std::os::unix::fs::symlink(dir.path(), &run).unwrap();
-        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        assert!(matches!(connect(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        fs::remove_file(&run).unwrap();
-    }
-}
+mod tests;

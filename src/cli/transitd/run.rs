@@ -81,7 +81,9 @@ fn not_running(err: DaemonError) -> Failure {
         DaemonError::Enrolment(EnrolmentError::Store(err)) | DaemonError::Store(err) => {
             return Failure::store(WHAT, &err);
         }
-        DaemonError::Enrolment(_) | DaemonError::Socket(SocketError::Untrusted { .. }) => Exit::Config,
+        DaemonError::Enrolment(_)
+        | DaemonError::Passed(_)
+        | DaemonError::Socket(SocketError::Untrusted { .. } | SocketError::Elsewhere { .. }) => Exit::Config,
         DaemonError::Panicked { .. } => Exit::Software,
         DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
         DaemonError::Socket(SocketError::Denied { .. }) => Exit::NoPermission,
