@@ -148,6 +148,20 @@ const PAGE: Page = Page {
     environment: &[
         ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
         ("TRANSIT_DATA_DIR", "The data directory; ~/.local/share/transit by default."),
+        (
+            "TRANSIT_HERDR_SOCKET, HERDR_SOCKET_PATH",
+            "Herdr's socket, when herdr_socket in the configuration does not name it; $XDG_CONFIG_HOME/herdr/herdr.sock by default.",
+        ),
+        (
+            "TRANSIT_HERDR_PROTOCOL_ALLOW",
+            "The protocols of Herdr that are spoken, with commas between them; 19,20,22 by default.",
+        ),
+        (
+            "TRANSIT_DELIVERY_MODE",
+            "prefer an adapter where there is one, the default; require one, and let messages wait for it; or shadow it, and deliver through its pane. It wins over delivery_mode in the configuration.",
+        ),
+        ("TRANSIT_DRAFT_GUARD", "0 lets envelopes be typed into panes in spite of a draft."),
+        ("TRANSIT_POLL_SECONDS", "How often Herdr is asked who is there; 2 by default."),
         ("TRANSIT_URL", "The Worker's address, when --url does not give it."),
         ("DOTAGENT_HOME", "The home of the host's own agents; ~/.config/dotagent by default."),
         (

@@ -2,7 +2,7 @@
 
 mod care;
 mod inbox;
-mod send;
+pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         Op::Reload => care::reload(host),
         Op::Probe { to, body } => {
             let (reply_to, wait, far) = (None, Some(Duration::ZERO), true);
-            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far })
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far, id: None })
         }
         Op::Trace { id } => care::trace(host, &id),
         Op::Whoami => {
@@ -105,8 +105,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         }),
         Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
-            let (wait, far) = (wait_ms.map(Duration::from_millis), false);
-            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far })
+            let wait = wait_ms.map(Duration::from_millis);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far: false, id: None })
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),

@@ -35,6 +35,8 @@ pub(super) enum SendOutcome {
     Committed,
     /// Its recipient on this host has it in the session.
     Injected,
+    /// The terminal of its recipient on this host has shown it.
+    Shown,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
     /// The Worker does not take it now, because agents go round in a loop; it is not kept.

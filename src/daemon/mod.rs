@@ -13,7 +13,6 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
-#[allow(dead_code)] // triggers of the mesh
 mod gateway;
 mod guard;
 mod herdr;
@@ -38,6 +37,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::gateway::programs::Programs;
 use self::guard::Loops;
 use self::host::Host;
 use self::local_api::Served;
@@ -162,6 +162,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let waker = wake.clone();
     stop.on_trigger(move || waker.wake());
 
+    let programs = home.clone().and_then(|home| Programs::open(home, &host));
     let api = home.and_then(|home| Served::open(home, &host));
 
     tracing::info!(pid = std::process::id(), "transitd is ready");
@@ -178,6 +179,8 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     if let Some(api) = api {
         api.finish();
     }
+    let ended = ended.into_iter().chain(programs.map(|programs| join(programs.into_thread())));
+    let ended: Vec<_> = ended.collect();
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);

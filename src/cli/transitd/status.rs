@@ -75,9 +75,10 @@ fn for_people(status: &Map<String, Value>) -> String {
     let hint = if number("dead") > 0 { "; see transit-spool list --state dead" } else { "" };
     line("dead", &format!("{}{hint}", number("dead")));
     line("last error", &word(status, "last_error"));
-    match status.get("api_error").and_then(Value::as_str) {
-        Some(why) => line("api", &format!("not there: {}", text::visible(why))),
-        None => line("api", &word(status, "api_sock")),
+    for (label, name) in [("api socket", "api_sock"), ("api error", "api_error")] {
+        if status.get(name).is_some_and(|value| !value.is_null()) {
+            line(label, &word(status, name));
+        }
     }
     line("uptime", &duration::words(Duration::from_secs(number("uptime_seconds"))));
     line("version", &word(status, "version"));

@@ -10,6 +10,7 @@ pub mod discover;
 mod frontmatter;
 pub mod manifest;
 pub mod memory;
+pub mod owed;
 pub mod runs;
 pub mod settings;
 
