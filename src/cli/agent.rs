@@ -1,6 +1,6 @@
 //! `transit-agent`: any program as an agent (transit-agent/1).
 //!
-//! `run` and `listen` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
+//! `run`, `listen` and `tmux` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
 //! which is how a script that `run` starts reads on and answers.
 
 mod adapter;
@@ -10,6 +10,7 @@ mod listen;
 mod run;
 pub(super) mod session;
 mod socket;
+mod tmux;
 
 use std::path::Path;
 
@@ -78,6 +79,15 @@ enum Verb {
     ///
     /// It depends on TRANSIT_DATA_DIR and XDG_DATA_HOME, and on how deep that directory is.
     Socket,
+    /// Type envelopes into a program in a tmux pane, which knows nothing of Transit.
+    ///
+    /// Nothing is typed while somebody scrolls in the pane, while another program than the agent's is in its
+    /// foreground, a shell above all, and where a composer is recognised in which somebody has begun to write; the
+    /// message waits then, and costs no attempt. tmux brackets the paste when the program has asked for that. A line
+    /// that the terminal would cut is refused before a byte is typed. Once the pane shows the envelope, or that it
+    /// was taken, the message counts as shown, which is all that a terminal can tell; with --transcript it counts as
+    /// injected, once it is in that file. The command ends with the pane.
+    Tmux(tmux::Args),
 }
 
 /// Which session this is.
@@ -131,6 +141,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Uninstall(args) => install::remove(args),
         Verb::Adapter(args) => adapter::run(&args),
         Verb::Socket => socket::run(),
+        Verb::Tmux(args) => tmux::run(args),
     }
 }
 
@@ -164,13 +175,15 @@ const PAGE: Page = Page {
             "HERDR_PANE_ID",
             "The terminal pane of a call, so that transitd can tell panes of one process apart.",
         ),
+        ("TMUX", "The server that tmux asks, when --tmux-socket does not name one; tmux sets it."),
+        ("TMUX_PANE", "The pane that tmux types into, when --target does not name one; tmux sets it."),
         (
             "TRANSIT_SESSION_ID",
             "The session of a call, so that transitd can tell sessions of one process apart.",
         ),
     ],
     files: &[
-        ("$TRANSIT_DATA_DIR/agent.sock", "Where run and listen register."),
+        ("$TRANSIT_DATA_DIR/agent.sock", "Where run, listen and tmux register."),
         ("$TRANSIT_DATA_DIR/transit.sock", "Where call asks."),
     ],
     examples: &[
@@ -189,6 +202,10 @@ const PAGE: Page = Page {
         (
             "Watch what comes for agent bob, taking each envelope as handled once it is printed:",
             "transit-agent listen --name bob --auto-ack",
+        ),
+        (
+            "Type what comes for agent bob into the program in the tmux pane %3:",
+            "transit-agent tmux --name bob --target %3",
         ),
     ],
     see_also: &["transitd(8)", "transit-send(1)", "transit(7)"],

@@ -128,6 +128,7 @@ impl Dispatch {
             let now = host.wall();
             match answered {
                 Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Seen) => self.spool.seen(id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Refused { code, retryable }) => {
                     self.spool.refused(id, &self.agent, code, *retryable, now)?;
                 }
@@ -138,8 +139,10 @@ impl Dispatch {
             match answered {
                 Answered::Outcome(outcome) => {
                     tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
-                    if outcome == Outcome::Injected {
-                        host.tell_sender(&id, SendOutcome::Injected);
+                    match outcome {
+                        Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
+                        Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
+                        Outcome::Refused { .. } => {}
                     }
                 }
                 Answered::Held(code) => {

@@ -23,4 +23,5 @@ mod signing;
 mod support;
 mod sweep;
 mod tls;
+mod tmux;
 mod wire;

@@ -111,7 +111,7 @@ impl Connection {
 }
 
 fn acked(id: &str) -> Event {
-    Event::Ack { id: id.to_owned() }
+    Event::Ack { id: id.to_owned(), is_only_seen: false }
 }
 
 fn refused(id: &str, code: &str, retryable: bool) -> Event {

@@ -324,7 +324,7 @@ impl<'a> Talk<'a> {
             }
             for answer in &answers {
                 match &answer.outcome {
-                    Outcome::Injected => self.machine.deliver_ack(&answer.id, &answer.agent),
+                    Outcome::Injected | Outcome::Seen => self.machine.deliver_ack(&answer.id, &answer.agent),
                     Outcome::Refused { code, retryable } => {
                         self.machine.deliver_nak(&answer.id, &answer.agent, code, *retryable);
                     }
