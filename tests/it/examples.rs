@@ -173,7 +173,7 @@ fn cron_mails_what_has_died_once_and_nothing_else() {
 fn the_units_of_systemd_are_well_formed_and_start_what_there_is() {
     let home = Home::new();
     let mut verified = Vec::new();
-    for name in ["transit-flush.service", "transit-flush.timer", "transitd.service"] {
+    for name in ["transit-flush.service", "transit-flush.timer"] {
         let unit = fs::read_to_string(examples().join("systemd").join(name)).unwrap();
         let ours = format!("{}/", programs().display());
         let unit = unit.replace("/usr/local/bin/", &ours);
