@@ -25,4 +25,5 @@ mod signing;
 mod support;
 mod sweep;
 mod tls;
+mod tmux;
 mod wire;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::socket::Socket;
-use super::{Health, Held, locked, transcript};
+use super::{Health, Held, locked};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::daemon::claim;
@@ -18,11 +18,12 @@ use crate::daemon::host::Host;
 use crate::daemon::registry::Session;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{
-    Agent, Delivery, Fault, Hold, Job, Request, Step, Told, Verdict, is_free, pane_text,
+    Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
 use crate::store::spool::agents::Place;
 use crate::store::spool::inbox::Outcome;
+use crate::store::transcript;
 
 /// What the Worker is told while a person is in the way. It costs no attempt.
 const BUSY: &str = "draft_busy";
@@ -156,7 +157,9 @@ impl Line<'_> {
             Verdict::Shown(proof) => {
                 tracing::debug!(id, pane, ?proof, "the agent has it");
                 self.forget_hold();
-                self.dispatch.answered(id, Outcome::Injected, now);
+                let is_only_seen = proof == Proof::Screen;
+                let outcome = if is_only_seen { Outcome::Seen } else { Outcome::Injected };
+                self.dispatch.answered(id, outcome, now);
             }
             Verdict::Failed { code } => {
                 tracing::info!(id, pane, code, "a delivery to a pane failed; it is tried again");
