@@ -42,6 +42,8 @@ pub const RPC_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval of the daemon's `ping` on `agent.sock` (transit-agent/1).
 pub const AGENT_PING: Duration = Duration::from_secs(15);
+/// Deliveries that a session may have open at once.
+pub const AGENT_WINDOW: usize = 16;
 /// Time without a sign of life after which a delivery to an adapter is given up, retryable.
 pub const ADAPTER_WAIT: Duration = Duration::from_secs(30);
 /// Time after which a delivery to an adapter is given up in spite of signs of life, retryable.

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::gateway::Gateway;
 use super::guard::Loops;
 use super::herdr;
 use super::life::Pulses;
@@ -64,6 +63,9 @@ pub(super) struct Link {
     pub(super) last_error: Option<String>,
 }
 
+/// What a part of the daemon does when the configuration is to be read anew.
+type Reload = Box<dyn Fn() + Send>;
+
 /// One daemon.
 pub(super) struct Host {
     pub(super) paths: Paths,
@@ -90,8 +92,7 @@ pub(super) struct Host {
     enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
     api: Mutex<Option<Standing>>,
-    /// What is behind the local client API.
-    pub(super) gateway: OnceLock<Weak<Gateway>>,
+    reloads: Mutex<Vec<Reload>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -131,7 +132,7 @@ impl Host {
             enrolment: Mutex::default(),
             link: Mutex::default(),
             api: Mutex::default(),
-            gateway: OnceLock::new(),
+            reloads: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -245,6 +246,16 @@ impl Host {
 
     pub(super) fn set_api(&self, standing: Standing) {
         *locked(&self.api) = Some(standing);
+    }
+
+    /// Lets `reload` be called whenever the configuration is to be read anew.
+    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+        locked(&self.reloads).push(Box::new(reload));
+    }
+
+    /// Lets every part of the daemon read anew what it has of its own configuration.
+    pub(super) fn reload_parts(&self) {
+        locked(&self.reloads).iter().for_each(|reload| reload());
     }
 
     /// Asks for a new connection at once.

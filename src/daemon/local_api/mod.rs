@@ -96,8 +96,6 @@ impl Served {
             let teller = Arc::clone(host);
             let tell = move |standing| teller.set_api(standing);
             let front = Arc::clone(&gateway) as _;
-            // Empty until now: a host opens it once.
-            let _ = host.gateway.set(Arc::downgrade(&gateway));
             let api = LocalApi::start(dir, front, host.stop.clone(), tell).map_err(|err| err.to_string())?;
             Ok(Some(Self { gateway, api }))
         });
