@@ -34,7 +34,8 @@ export const TRANSIT_MCP = TRANSIT_AGENT.replace(/transit-agent$/, "transit-mcp"
 
 /** The tools of Transit: a list of name, description and inputSchema. */
 export async function transitTools() {
-  return JSON.parse(await run(TRANSIT_MCP, ["--tools"]));
+  const lines = await run(TRANSIT_MCP, ["--tools"]);
+  return lines.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
 /** Waits so many ms, without keeping the process alive for it. */

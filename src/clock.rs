@@ -115,6 +115,16 @@ impl SystemClock {
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }
+
+    /// How long the machine has been suspended since it was started. The monotonic clock stands still meanwhile.
+    pub fn suspended(&self) -> Duration {
+        use rustix::time::{ClockId, Timespec, clock_gettime};
+        let read = |clock| {
+            let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+            Duration::new(tv_sec.try_into().unwrap_or(0), tv_nsec.try_into().unwrap_or(0))
+        };
+        read(ClockId::Boottime).saturating_sub(read(ClockId::Monotonic))
+    }
 }
 
 impl Default for SystemClock {

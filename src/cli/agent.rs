@@ -5,7 +5,7 @@
 
 mod adapter;
 mod call;
-mod install;
+pub(super) mod install;
 mod listen;
 mod run;
 pub(super) mod session;

@@ -239,7 +239,9 @@ impl Connection<'_> {
         let declared = declared.map_err(|err| failed("invalid_name", &err))?;
         let _one_at_a_time = self.host.registering.lock().unwrap_or_else(PoisonError::into_inner);
         let mut spool = self.host.spool().map_err(|err| failed("name_persistence_failed", &err))?;
-        let is_live = |name: &Name| self.host.registry.get(name).is_some_and(|holder| holder.who != who);
+        let is_live = |name: &Name| {
+            self.host.registry.get(name).is_some_and(|holder| holder.who != who && !holder.way.gives_way())
+        };
         let place = spool
             .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
             .map_err(|err| {

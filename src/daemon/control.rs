@@ -1,7 +1,8 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod care;
 mod inbox;
-mod send;
+pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::claim;
 use super::fate;
 use super::herdr;
 use super::host::Host;
+use super::local_api::Standing;
 use super::peer::lineage;
 use super::registry::{Caller, Hint, Session};
 use crate::addr::Name;
@@ -79,6 +81,13 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
             host.kick();
             Ok(json!({ "kicked": true }))
         }
+        Op::Pause { paused, toggle } => care::pause(host, paused, toggle),
+        Op::Reload => care::reload(host),
+        Op::Probe { to, body } => {
+            let (reply_to, wait, far) = (None, Some(Duration::ZERO), true);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far, id: None })
+        }
+        Op::Trace { id } => care::trace(host, &id),
         Op::Whoami => {
             let session = caller()?;
             let connected = host.link().connected;
@@ -96,8 +105,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         }),
         Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
-            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
-            send::send(host, &caller()?, &asked)
+            let wait = wait_ms.map(Duration::from_millis);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far: false, id: None })
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
@@ -167,18 +176,24 @@ fn status(host: &Host) -> Answer {
     let agents: Vec<Value> = host.registry.all().iter().map(agent_status).collect();
     let is_enrolled = link.url.is_some();
     let last_error = link.last_error.or_else(|| (!is_enrolled).then(|| "not enrolled".to_owned()));
+    let api_error = host.api().and_then(|standing| match standing {
+        Standing::Listening(_) => None,
+        Standing::Waiting(why) => Some(why),
+    });
     Ok(json!({
         "host": host.name(),
         "worker_url": link.url,
         "enrolled": is_enrolled,
         "org": link.org,
         "connected": link.connected,
-        "paused": false,
+        "paused": host.is_paused(),
         "agents": agents,
         "outbox": outbox.pending,
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "api_sock": host.api_sock(),
+        "api_error": api_error,
         "herdr": host.herdr.status(),
         "draft_holds": host.herdr.holds(),
         "delivery_mode": host.herdr.mode(),

@@ -155,6 +155,9 @@ impl Dispatch {
     }
 
     fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {
+        if host.is_paused() {
+            return Ok(());
+        }
         let wall = host.wall();
         for due in self.spool.due(&self.agent, wall, WINDOW)? {
             if self.open.insert(due.id.clone()) {

@@ -85,6 +85,11 @@ pub(super) enum Way {
         /// The processes that were found in it.
         processes: Vec<Process>,
     },
+    /// By running the program of its manifest, once for each message. Whoever has its name besides wins.
+    Program {
+        /// The processes that run now.
+        processes: Arc<Mutex<Vec<Process>>>,
+    },
 }
 
 impl Way {
@@ -92,8 +97,13 @@ impl Way {
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
             Self::Adapter { process, .. } => Some(process.pid),
-            Self::Pane { .. } => None,
+            Self::Pane { .. } | Self::Program { .. } => None,
         }
+    }
+
+    /// Whether another session of the same name takes its place.
+    pub(super) fn gives_way(&self) -> bool {
+        matches!(self, Self::Program { .. })
     }
 
     /// Whether what this process calls, the session calls.
@@ -101,6 +111,9 @@ impl Way {
         match self {
             Self::Adapter { process: own, .. } => own == process,
             Self::Pane { processes, .. } => processes.contains(process),
+            Self::Program { processes } => {
+                processes.lock().unwrap_or_else(PoisonError::into_inner).contains(process)
+            }
         }
     }
 }

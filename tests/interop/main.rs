@@ -1,5 +1,5 @@
 //! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk,
-//! a disk whose power is cut, websockets at both ends of a proxy.
+//! a disk whose power is cut, websockets at both ends of a proxy, the coding agents Pi and OpenCode.
 //!
 //! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
 
@@ -8,8 +8,11 @@
 
 mod autobahn;
 mod full;
+mod harness;
 #[path = "../it/load.rs"]
 mod load;
+mod opencode;
+mod pi;
 mod power;
 mod proxies;
 #[path = "../it/rig.rs"]

@@ -10,6 +10,7 @@ mod engine;
 mod environment;
 mod jobs;
 mod process;
+pub(super) mod programs;
 mod run;
 mod stdout;
 #[cfg(test)]
@@ -31,6 +32,8 @@ use crate::proto::local::{CatalogEntry, LocalEvent, SessionId};
 use crate::store::StoreError;
 use crate::store::home::{ApiLimits, Home};
 
+/// The runs for local clients, where they are written down.
+const LOCAL: &str = "local";
 /// What begins a new session of an assistant, unless a command of that name is installed.
 const NEW_SESSION: [&str; 2] = ["/novo", "/new"];
 
@@ -145,7 +148,8 @@ impl Gateway {
     /// When `config.toml` makes no sense: what it says is not to be guessed.
     pub(super) fn open(home: Home, host: &Arc<Host>) -> Result<Option<Arc<Self>>, GatewayError> {
         let dispatcher = home.settings()?.dispatcher;
-        let engine = Engine::open(home, host)?;
+        let limits_now = engine::configured(&home)?;
+        let engine = Engine::open(home, host, LOCAL, limits_now)?;
         if engine.agent(&dispatcher).is_none() {
             tracing::info!(
                 dispatcher,
@@ -245,6 +249,11 @@ impl Gateway {
                 Vec::new()
             }
         }
+    }
+
+    /// The limits that hold now.
+    pub(super) fn limits(&self) -> ApiLimits {
+        self.engine.limits()
     }
 
     /// The name of the agent that messages are for.

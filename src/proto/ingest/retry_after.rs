@@ -18,14 +18,19 @@ pub fn retry_after(value: &str, now: Wall) -> Option<Duration> {
         // More digits than a number holds is a long time, too.
         return Some(value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
     }
-    let at = http_date(value, now)?.as_millisecond();
-    let wait = u64::try_from(at.saturating_sub(now.0)).unwrap_or(0);
+    let at = http_date(value, now)?;
+    let wait = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     Some(Duration::from_millis(wait).min(RETRY_AFTER_MAX))
+}
+
+/// The time that a field like `Date` tells, in one of the three forms of RFC 9110. `now` says in which century it is.
+pub fn http_date(value: &str, now: Wall) -> Option<Wall> {
+    parse_date(value.trim(), now).map(|at| Wall(at.as_millisecond()))
 }
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`, and the two obsolete forms that are still to be understood:
 /// `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994`.
-fn http_date(value: &str, now: Wall) -> Option<Timestamp> {
+fn parse_date(value: &str, now: Wall) -> Option<Timestamp> {
     if let Ok(at) = DateTimeParser::new().parse_timestamp(value) {
         return Some(at);
     }

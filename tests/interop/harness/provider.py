@@ -2,8 +2,8 @@
 """A language model on loopback that costs nothing and thinks nothing, for the tests with real coding agents.
 
 It speaks as much of OpenAI's chat completions and of Anthropic's messages as those agents need, streamed. To a
-message that is a transit/1 envelope it answers with a call of the tool send_message, if it was offered one; to
-anything else, and to the result of a tool, with a word. While the file that --hold names is there, it lets requests
+message that is a transit/1 envelope it answers with a call of the tool send_message, or chat_reply for an event, if it
+was offered that; to anything else, and to the result of a tool, with a word. While the file that --hold names is there, it lets requests
 wait, which is how a test keeps an agent at work.
 
 The first line on stdout is its URL. Each request is a line in the file that --log names.
@@ -17,7 +17,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-ENVELOPE = re.compile(r'<transit from="([^"]*)" id="((?:tx|dlv)_[0-9a-f]{12})"')
+ENVELOPE = re.compile(r'^<transit from="([^"]*)" id="((?:tx|dlv)_[0-9a-f]{12})" ([^\n]*)>$', re.MULTILINE)
 
 
 def texts(content):
@@ -41,12 +41,20 @@ def decide(request):
     if is_result(last):
         return ("text", "I have answered.")
     found = ENVELOPE.findall("\n".join(texts(last.get("content"))))
+    if not found:
+        return ("text", "I have read it.")
+    sender, its_id, rest = found[-1]
+    message = f"the model answers {its_id}"
+    if its_id.startswith("dlv_"):
+        conversation = re.search(r'conversation_id="([^"]*)"', rest)[1]
+        arguments = {"delivery_id": its_id, "conversation_id": conversation, "message": message}
+        wanted = "chat_reply"
+    else:
+        arguments = {"to": sender, "message": message, "reply_to": its_id}
+        wanted = "send_message"
     names = [tool.get("name") or tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
-    sender = next((name for name in names if name.endswith("send_message")), None)
-    if found and sender:
-        to, its_id = found[-1]
-        return ("call", sender, {"to": to, "message": f"the model answers {its_id}", "reply_to": its_id})
-    return ("text", "I have read it.")
+    tool = next((name for name in names if name.endswith(wanted)), None)
+    return ("call", tool, arguments) if tool else ("text", "I have read it.")
 
 
 def chat_completions(request, answer):

@@ -1,0 +1,209 @@
+//! The real OpenCode with its adapter: as a server with several sessions, in a terminal, and as an agent of a whole
+//! system.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{BODY, Desk, Provider, Terminal, install, message, package};
+use crate::rig::Rig;
+use crate::support::{Background, Home, Sink, eventually, http, request};
+
+/// Where OpenCode looks for what is ours.
+fn prepare(home: &Home, provider: &Provider) {
+    let dir = home.path("config/opencode");
+    std::fs::create_dir_all(dir.join("node_modules")).unwrap();
+    std::fs::create_dir_all(home.path("work")).unwrap();
+    let model = json!({ "tool_call": true, "limit": { "context": 100_000, "output": 1_000 } });
+    let fake = json!({
+        "npm": "@ai-sdk/openai-compatible", "models": { "fake-1": model },
+        "options": { "baseURL": format!("{}/v1", provider.url), "apiKey": "none" },
+    });
+    let config = json!({
+        "provider": { "fake": fake }, "model": "fake/fake-1", "small_model": "fake/fake-1", "autoupdate": false,
+        "share": "disabled",
+    });
+    home.file("config/opencode/opencode.json", config.to_string());
+    // OpenCode fetches a library for plugins from npm; this one uses none, and the file says that it is there.
+    let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
+    home.file("config/opencode/package-lock.json", lock.to_string());
+    let mut command = home.command("transit-agent");
+    command.env("XDG_CONFIG_HOME", home.path("config"));
+    install(command, "opencode");
+}
+
+fn opencode(home: &Home, args: &[&str]) -> Command {
+    let mut command = home.foreign(package("opencode-ai/bin/opencode.exe"));
+    command.args(args).current_dir(home.path("work"));
+    for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
+        command.env(format!("OPENCODE_DISABLE_{name}"), "1");
+    }
+    for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
+        command.env(format!("XDG_{name}_HOME"), home.path(&name.to_lowercase()));
+    }
+    command
+}
+
+/// `opencode serve`, and how to talk to it.
+struct Server {
+    process: Background,
+    at: SocketAddr,
+    work: PathBuf,
+}
+
+impl Server {
+    fn start(home: &Home, command: &mut Command) -> Self {
+        let process = Background::start(command);
+        let at =
+            eventually(|| process.line().split_once("http://").map(|(_, at)| at.trim().parse().unwrap()));
+        Self { process, at, work: home.path("work") }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let path = format!("{path}?directory={}", self.work.display());
+        let fields = [("Content-Type", "application/json")];
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let answer = http(self.at, &request(method, &path, &fields, body.as_bytes()));
+        assert_eq!(answer.status(), 200, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+        answer.json()
+    }
+
+    /// Makes a session, of a sub-agent if it has a parent.
+    fn session(&self, parent: Option<&str>) -> String {
+        let mut body = json!({ "title": "a test" });
+        if let Some(parent) = parent {
+            body["parentID"] = parent.into();
+        }
+        let made = self.ask("POST", "/session", &body);
+        made["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What users have said in a session.
+    fn said(&self, session: &str) -> Vec<String> {
+        let messages = self.ask("GET", &format!("/session/{session}/message"), &Value::Null);
+        let users = messages.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user");
+        users.map(|message| message["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
+    let home = Home::new();
+    let provider = Provider::start(&home);
+    prepare(&home, &provider);
+    let desk = Desk::open(&home);
+    let serve = ["serve", "--port", "0"];
+    let mut server = Server::start(&home, &mut opencode(&home, &serve));
+    let session = server.session(None);
+    let mut seat = desk.seat();
+    assert_eq!((seat.session_id(), &seat.register["harness"]), (session.clone(), &json!("opencode")));
+    assert_eq!(seat.register["pid"], server.process.pid());
+
+    let first = message("tx_000000000001", BODY);
+    seat.deliver("tx_000000000001", &first);
+    seat.acked("tx_000000000001");
+    assert_eq!(server.said(&session), [first.clone()], "at the moment of the ack");
+    seat.deliver("tx_000000000001", &first);
+    seat.acked("tx_000000000001");
+
+    // The daemon has gone away before it could keep the ack, and asks again.
+    drop(seat);
+    let mut seat = desk.seat();
+    seat.deliver("tx_000000000001", &first);
+    seat.acked("tx_000000000001");
+
+    // A session that is at work takes a message into what it does.
+    provider.hold();
+    let (second, third) = (message("tx_000000000002", "two"), message("tx_000000000003", "three"));
+    seat.deliver("tx_000000000002", &second);
+    seat.acked("tx_000000000002");
+    seat.does("working");
+    seat.deliver("tx_000000000003", &third);
+    seat.acked("tx_000000000003");
+    provider.go_on();
+    seat.does("idle");
+    assert_eq!(server.said(&session), [first.clone(), second, third]);
+
+    // Another session has a connection of its own, one of a sub-agent has none.
+    server.session(Some(&session));
+    let other = server.session(None);
+    let mut beside = desk.seat();
+    assert_eq!(beside.session_id(), other);
+    beside.deliver("tx_000000000001", &first);
+    beside.acked("tx_000000000001");
+    assert_eq!(server.said(&other), [first.clone()]);
+
+    // The same session in another process tells nothing of itself until it is touched.
+    server.process.signal(rustix::process::Signal::KILL);
+    server.process.wait();
+    drop((seat, beside));
+    server = Server::start(&home, &mut opencode(&home, &serve));
+    server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
+    let mut seat = desk.seat();
+    assert_eq!(seat.session_id(), session);
+    assert_eq!(seat.register["title"], "resumed");
+    seat.deliver("tx_000000000001", &first);
+    seat.acked("tx_000000000001");
+    assert_eq!(server.said(&session).iter().filter(|text| **text == first).count(), 1, "shown once in all");
+}
+
+#[test]
+fn what_a_person_types_into_opencode_stays_while_an_envelope_comes() {
+    let home = Home::new();
+    let provider = Provider::start(&home);
+    prepare(&home, &provider);
+    let desk = Desk::open(&home);
+    let terminal = Terminal::start(&home, &opencode(&home, &[]));
+    terminal.shows("fake-1");
+    terminal.types("good morning");
+    terminal.key("Enter");
+    let mut seat = desk.seat();
+    seat.does("idle");
+    terminal.types("half a dra");
+    let envelope = message("tx_000000000001", "hello");
+    seat.deliver("tx_000000000001", &envelope);
+    seat.acked("tx_000000000001");
+    seat.does("idle");
+    terminal.shows("schema=\"transit/1\"");
+    terminal.types("ft of mine");
+    terminal.shows("half a draft of mine");
+}
+
+#[test]
+fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
+    let sink = Sink::start(&[200]);
+    let mut rig = Rig::start(&format!("http://{}/reply/", sink.at));
+    let provider = Provider::start(&rig.home);
+    prepare(&rig.home, &provider);
+    let mut serve = opencode(&rig.home, &["serve", "--port", "0"]);
+    let mut server = Server::start(&rig.home, serve.env("TRANSIT_AGENT_NAME", "bob"));
+    let session = server.session(None);
+    assert_eq!(rig.agent("bob")["session_id"], json!(session));
+    // A second session in the process, which must not be taken for the one that answers.
+    let other = server.session(None);
+    assert_eq!(rig.post("build-1", "the build is red").status(), 202);
+    let posted = sink.next();
+    assert_eq!(
+        (&posted.json()["agent"], &posted.json()["event_key"]),
+        (&json!("bob@demo"), &json!("build-1"))
+    );
+    assert!(posted.json()["message"].as_str().unwrap().starts_with("the model answers dlv_"));
+    assert_eq!(server.said(&other), [""; 0]);
+
+    rig.kill_daemon();
+    assert_eq!(rig.post("build-2", "while the daemon is away").status(), 202);
+    rig.start_daemon();
+    assert_eq!(sink.next().json()["event_key"], "build-2");
+
+    server.process.signal(rustix::process::Signal::KILL);
+    server.process.wait();
+    assert_eq!(rig.post("build-3", "while OpenCode is away").status(), 202);
+    server = Server::start(&rig.home, &mut opencode(&rig.home, &["serve", "--port", "0"]));
+    server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
+    assert_eq!(sink.next().json()["event_key"], "build-3");
+    assert_eq!(rig.agent("bob")["address"], "bob@demo");
+    let events = server.said(&session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
+    assert_eq!(events, 3, "each was shown once");
+}
