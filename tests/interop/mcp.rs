@@ -62,7 +62,8 @@ impl Scene {
         rig.call("bob", "list_rooms", &json!({}));
         let known = || rig.call("bob", "list_agents", &json!({})).contains("bob@demo").then_some(());
         eventually(known);
-        let deliver = |key| rig.post(key, "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();
+        let deliver =
+            |key| rig.post(key, "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();
         let deliveries = ["build-1", "build-2"].map(deliver);
         Self { rig, sink, _bob: bob, deliveries }
     }
@@ -156,7 +157,10 @@ fn the_inspector_calls_every_tool() {
         let mut inspector = node(&scene.rig);
         inspector.arg(installed("node_modules/.bin/mcp-inspector")).arg("--cli");
         // It hands on nothing but the plainest variables.
-        for (name, value) in [("TRANSIT_DATA_DIR", scene.rig.home.data()), ("TRANSIT_CONFIG", scene.rig.home.path("config.json"))] {
+        for (name, value) in [
+            ("TRANSIT_DATA_DIR", scene.rig.home.data()),
+            ("TRANSIT_CONFIG", scene.rig.home.path("config.json")),
+        ] {
             inspector.arg("-e").arg(format!("{name}={}", value.display()));
         }
         inspector.arg(programs().join("transit-mcp")).args(["--as", "bob"]).args(more);
