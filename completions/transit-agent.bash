@@ -16,14 +16,26 @@ _transit__agent() {
             ",$1")
                 cmd="transit__agent"
                 ;;
+            transit__agent,adapter)
+                cmd="transit__agent__subcmd__adapter"
+                ;;
             transit__agent,call)
                 cmd="transit__agent__subcmd__call"
+                ;;
+            transit__agent,install)
+                cmd="transit__agent__subcmd__install"
                 ;;
             transit__agent,listen)
                 cmd="transit__agent__subcmd__listen"
                 ;;
             transit__agent,run)
                 cmd="transit__agent__subcmd__run"
+                ;;
+            transit__agent,socket)
+                cmd="transit__agent__subcmd__socket"
+                ;;
+            transit__agent,uninstall)
+                cmd="transit__agent__subcmd__uninstall"
                 ;;
             *)
                 ;;
@@ -32,8 +44,26 @@ _transit__agent() {
 
     case "${cmd}" in
         transit__agent)
-            opts="-v -h -V --verbose --color --help --version run listen call"
+            opts="-v -h -V --verbose --color --help --version run listen call install uninstall adapter socket"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__agent__subcmd__adapter)
+            opts="-v -h --verbose --color --help claude"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -57,6 +87,28 @@ _transit__agent() {
             fi
             case "${prev}" in
                 --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__agent__subcmd__install)
+            opts="-v -h --list --dry-run --force --dir --json --verbose --color --help claude omp pi opencode"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -125,6 +177,46 @@ _transit__agent() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__agent__subcmd__socket)
+            opts="-v -h --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__agent__subcmd__uninstall)
+            opts="-v -h --dry-run --force --dir --json --verbose --color --help claude omp pi opencode"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -33,6 +33,10 @@ complete -c transit-agent -n "__fish_transit_agent_needs_command" -s V -l versio
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "run" -d 'Run COMMAND once for every envelope, with the envelope on its stdin'
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "listen" -d 'Print envelopes as lines of JSON, and read their answers from stdin'
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "call" -d 'Call one tool of the local daemon, as the agent that this process runs in'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "install" -d 'Put the adapter of a harness in place, so that its sessions become agents'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "uninstall" -d 'Take the adapter of a harness away, and nothing else'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "adapter" -d 'Be the adapter of a harness that starts it as a child; nothing for people to run'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "socket" -d 'Print the path of the daemon\'s agent.sock, for adapters'
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l harness -d 'The kind of program' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
@@ -59,3 +63,32 @@ never\t'Never'"
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -l json -d 'Print every result as JSON, text too'
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand call" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l dir -d 'The harness\'s configuration directory [default: where the harness itself looks]' -r -F
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l list -d 'Tell which adapters are installed, and change nothing'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l dry-run -d 'Tell what would be done, and change nothing'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l force -d 'Replace or remove what somebody else has changed as well'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -l json -d 'Print one JSON object a file'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -l dir -d 'The harness\'s configuration directory [default: where the harness itself looks]' -r -F
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -l dry-run -d 'Tell what would be done, and change nothing'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -l force -d 'Replace or remove what somebody else has changed as well'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -l json -d 'Print one JSON object a file'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand adapter" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand adapter" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand adapter" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand socket" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand socket" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand socket" -s h -l help -d 'Print help (see more with \'--help\')'

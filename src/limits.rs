@@ -86,6 +86,14 @@ pub const HEAD_BYTES: usize = 32 * 1024;
 pub const HEAD_WAIT: Duration = Duration::from_secs(10);
 /// Time in which the body of an HTTP request must have come.
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
+/// Bytes of bodies of requests that one Worker holds at once, from their coming to their commit: 256 of the longest ones.
+/// Without it as many as there are connections could fill the memory.
+pub const BODIES_HELD: usize = 256 * INGEST_BYTES;
+/// Bytes of each body that do not count there: about what its connection costs anyway. So events of a usual size pass
+/// whatever the others do.
+pub const BODY_FREE: usize = 4 * 1024;
+/// Time for which a body waits until there is memory for what comes next of it.
+pub const BODIES_HELD_WAIT: Duration = Duration::from_secs(5);
 /// Time that a reply callback may take in all.
 pub const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 /// Time for which the old secret of a source stays valid after a rotation, unless the operator says otherwise.

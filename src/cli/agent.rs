@@ -3,10 +3,13 @@
 //! `run` and `listen` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
 //! which is how a script that `run` starts reads on and answers.
 
+mod adapter;
 mod call;
+mod install;
 mod listen;
 mod run;
 pub(super) mod session;
+mod socket;
 
 use std::path::Path;
 
@@ -61,11 +64,25 @@ enum Verb {
     ///
     /// Inside a COMMAND of `transit-agent run` the caller is that agent. The tools and their parameters, those in
     /// brackets optional: read_message {"id"}, chat_reply {"delivery_id","conversation_id","message"}, mark_handled
-    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, list_rooms {},
-    /// create_room {"room",["policy"]}, join_room {"room"} and leave_room {"room"}. A result that is text is printed
-    /// as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where something is not the
-    /// caller's.
+    /// {"delivery_id"}, send_message {"to","message",["reply_to"]}, list_agents {["host"]}, whoami {}, claim_name
+    /// {"name"}, list_rooms {}, create_room {"name",["policy"]}, join_room {"room"} and leave_room {"room"}. A result
+    /// that is text is printed as text, any other as JSON. A tool that refuses ends the command with 1, or 77 where
+    /// something is not the caller's.
     Call(call::Args),
+    /// Put the adapter of a harness in place, so that its sessions become agents.
+    ///
+    /// Every file that is touched is told. Done again it changes nothing, and renews what an older version has put
+    /// there. Settings of the harness keep every byte but the entry in question; what a person has changed, and a
+    /// file that is no strict JSON, is left alone.
+    Install(install::Args),
+    /// Take the adapter of a harness away, and nothing else.
+    Uninstall(install::RemoveArgs),
+    /// Be the adapter of a harness that starts it as a child; nothing for people to run.
+    Adapter(adapter::Args),
+    /// Print the path of the daemon's agent.sock, for adapters.
+    ///
+    /// It depends on TRANSIT_DATA_DIR and XDG_DATA_HOME, and on how deep that directory is.
+    Socket,
 }
 
 /// Which session this is.
@@ -101,6 +118,7 @@ impl Identity {
             title: without_passwords(title).into_owned(),
             status: "idle".to_owned(),
             name: Some(name.clone()),
+            pane_id: None,
         })
     }
 }
@@ -114,6 +132,10 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Run(args) => run::run(args),
         Verb::Listen(args) => listen::run(args),
         Verb::Call(args) => call::run(args),
+        Verb::Install(args) => install::run(args),
+        Verb::Uninstall(args) => install::remove(args),
+        Verb::Adapter(args) => adapter::run(&args),
+        Verb::Socket => socket::run(),
     }
 }
 
@@ -146,6 +168,10 @@ const PAGE: Page = Page {
         (
             "HERDR_PANE_ID",
             "The terminal pane of a call, so that transitd can tell panes of one process apart.",
+        ),
+        (
+            "TRANSIT_SESSION_ID",
+            "The session of a call, so that transitd can tell sessions of one process apart.",
         ),
     ],
     files: &[

@@ -20,6 +20,8 @@ use crate::store::config::Paths;
 const WAIT: Duration = Duration::from_secs(35);
 /// The pane of a terminal multiplexer that this process runs in.
 const PANE_VARIABLE: &str = "HERDR_PANE_ID";
+/// The session that this process runs in, where a harness has several in one process.
+const SESSION_VARIABLE: &str = "TRANSIT_SESSION_ID";
 
 /// The paths of this process.
 ///
@@ -32,8 +34,16 @@ pub(super) fn paths() -> Result<Paths, Failure> {
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
 pub(super) fn call_of(op: Op, as_agent: Option<String>) -> Call {
-    let pane_id = env::var(PANE_VARIABLE).ok().filter(|pane| !pane.is_empty());
-    Call { op, pane_id, as_agent }
+    Call { op, pane_id: pane_id(), session_id: variable(SESSION_VARIABLE), as_agent }
+}
+
+/// The terminal pane that this process runs in, if its environment says so.
+pub(super) fn pane_id() -> Option<String> {
+    variable(PANE_VARIABLE)
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.
@@ -109,6 +119,9 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
     match (&err.id, err.code.as_str()) {
         (Some(id), _) => failure.hint(format_args!("it is kept as dead: transit-send --status {id}")),
         (None, "disk_full") => failure.hint("free some space and run the command again"),
+        (None, "loop_guard") => failure.hint(
+            "it was not kept; transit tells the sender when it may write again, and an event ends it at once",
+        ),
         _ => failure,
     }
 }

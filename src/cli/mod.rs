@@ -8,6 +8,8 @@ mod control;
 mod duration;
 pub mod envelope;
 pub mod logging;
+mod loops;
+pub mod mcp;
 pub mod output;
 mod progress;
 mod quickstart;
@@ -17,6 +19,7 @@ pub mod send;
 mod shell;
 pub mod sign;
 pub mod spool;
+mod toolbox;
 pub mod transitd;
 pub mod wire_dump;
 pub mod worker;
@@ -75,6 +78,7 @@ pub fn tools() -> Vec<Tool> {
         spool::tool(),
         wire_dump::tool(),
         agent::tool(),
+        mcp::tool(),
         transitd::tool(),
         worker::tool(),
     ];

@@ -84,7 +84,8 @@ pub struct Args {
     ///
     /// A message is injected once every recipient has it durably in the session, and settled once it is at its end
     /// with each of them. Ends with 75 when it is not so far in time, and with 1 when it never will be; the message
-    /// is kept all the same. A source tells nothing of an event after it was taken, so that an event is not waited
+    /// is kept all the same. A message to a room with nobody else in it is committed and injected nowhere: at once 75
+    /// for injected, and 0 for settled. A source tells nothing of an event after it was taken, so that an event is not waited
     /// for.
     #[arg(long, value_name = "STATE[=TIME]", value_parser = status::parse_wait, conflicts_with = "dry_run", help_heading = "Messages")]
     wait: Option<Wait>,

@@ -1,21 +1,28 @@
 //! `agent.sock`: one thread a connection, driving the daemon's side of transit-agent/1.
+//!
+//! A session belongs to the process that registered it or, where the adapter is a child of its harness, to that
+//! ancestor of it. When that process ends the session is over, whoever holds the socket.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::claim;
 use super::dispatch::Dispatch;
 use super::host::Host;
-use super::registry::{Mailbox, Session};
+use super::peer::registrable;
+use super::registry::{Mailbox, Session, Way};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::id::fill_random;
 use crate::net::line::LineSocket;
 use crate::net::unix::Peer;
 use crate::net::wake::Wake;
-use crate::proto::agent::{DaemonSide, DaemonSideEvent, PeerProcess, Register};
+use crate::proto::agent::{DaemonSide, DaemonSideEvent, PeerProcess, Register, status_word};
 use crate::proto::{Input, Output};
-use crate::store::process::{Process, own_pid, start_time};
+use crate::store::process::{Process, own_pid};
 use crate::store::spool::agents::{Identity, PlaceError};
 use crate::store::spool::inbox::Outcome;
 use crate::text;
@@ -37,12 +44,15 @@ pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake
         Ok(socket) => socket,
         Err(err) => return tracing::warn!(%err, "could not serve an adapter"),
     };
-    let machine = DaemonSide::new(PeerProcess { pid: peer.pid, own: own_pid(peer.pid) }, host.now());
-    let process = start_time(peer.pid).map(|start_time| Process { pid: peer.pid, start_time });
+    let processes = registrable(peer);
+    let ancestors = processes.iter().skip(1).map(|(seen, _)| *seen).collect();
+    let seen = PeerProcess { pid: peer.pid, own: own_pid(peer.pid) };
+    let machine = DaemonSide::new(seen, host.now()).with_ancestors(ancestors);
     let mut connection =
-        Connection { host, socket, machine, process, wake, deadline: None, session: None, is_over: false };
+        Connection { host, socket, machine, processes, wake, deadline: None, session: None, is_over: false };
     connection.run();
     if let Some((session, dispatch)) = connection.session {
+        session.mailbox.close();
         dispatch.end(host, &session);
         tracing::info!(agent = %session.place.name, "the session is gone");
     }
@@ -52,7 +62,8 @@ struct Connection<'a> {
     host: &'a Arc<Host>,
     socket: LineSocket,
     machine: DaemonSide,
-    process: Option<Process>,
+    /// The adapter's process, and its ancestors that it may register for.
+    processes: Vec<(PeerProcess, Process)>,
     wake: Wake,
     deadline: Option<Mono>,
     session: Option<(Session, Dispatch)>,
@@ -120,6 +131,7 @@ impl Connection<'_> {
             self.deadline = None;
             self.machine.handle(Input::Tick, now);
         }
+        self.claims();
         if let Some((session, dispatch)) = &mut self.session {
             if session.mailbox.is_replaced() {
                 // With a word to it: an adapter that reconnects by itself would take the session back at once.
@@ -128,6 +140,18 @@ impl Connection<'_> {
                 self.machine.close();
             }
             dispatch.look(now);
+        }
+    }
+
+    /// Gives the session the names that it has claimed, and tells its adapter.
+    fn claims(&mut self) {
+        let Some((session, dispatch)) = &mut self.session else { return };
+        for claim in session.mailbox.take_claims() {
+            let renamed = claim::rename(self.host, session, dispatch, &claim.name);
+            if renamed.is_ok() {
+                self.machine.renamed(session.place.name.as_str(), &session.address, session.place.generation);
+            }
+            claim.answer(renamed);
         }
     }
 
@@ -185,12 +209,28 @@ impl Connection<'_> {
         }
     }
 
+    /// Finds the process that registers, and sees to it that the session ends with it. It may have ended already, and
+    /// its pid be another's by now.
+    fn watch(&mut self, pid: u32) -> Result<Process, (&'static str, String)> {
+        let gone = || ("pid_mismatch", format!("process {pid} is not there any more"));
+        let (_, process) = *self.processes.iter().find(|(seen, _)| seen.is_called(pid)).ok_or_else(gone)?;
+        let its = Pid::from_raw(process.pid.cast_signed()).ok_or_else(gone)?;
+        let opened = pidfd_open(its, PidfdFlags::empty());
+        // Whichever process was opened is the right one if that one is there still.
+        if !process.is_alive() {
+            return Err(gone());
+        }
+        // Where the system has no pidfds, the end of the connection tells enough.
+        if let Ok(pidfd) = opened {
+            self.socket.end_with(pidfd);
+        }
+        Ok(process)
+    }
+
     /// Finds the session's place and enters it, or says why there is none.
-    fn place(&self, register: &Register) -> Result<(Session, Dispatch), (&'static str, String)> {
+    fn place(&mut self, register: &Register) -> Result<(Session, Dispatch), (&'static str, String)> {
         let failed = |code, err: &dyn std::fmt::Display| (code, err.to_string());
-        let process = self
-            .process
-            .ok_or_else(|| ("pid_mismatch", format!("process {} is not there any more", register.pid)))?;
+        let process = self.watch(register.pid)?;
         let harness = register.harness.parse().map_err(|err| failed("unsupported_harness", &err))?;
         let who = Identity { harness, session_id: register.session_id.clone() };
         let declared = register.name.as_deref().map(str::parse::<Name>).transpose();
@@ -202,7 +242,7 @@ impl Connection<'_> {
             .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
             .map_err(|err| {
                 let code = match err {
-                    PlaceError::Taken { .. } => "name_taken",
+                    PlaceError::Taken { .. } | PlaceError::Kept { .. } => "name_taken",
                     PlaceError::NoName => "name_allocation_failed",
                     PlaceError::Store(_) => "name_persistence_failed",
                 };
@@ -213,8 +253,8 @@ impl Connection<'_> {
         let session = Session {
             who,
             address,
-            process,
-            status: kept(&register.status),
+            way: Way::Adapter { process, pane_id: register.pane_id.as_deref().map(kept) },
+            status: kept(status_word(&register.status)),
             cwd: kept(&register.cwd),
             title: kept(&register.title),
             mailbox: Mailbox::new(self.wake.clone()),
@@ -228,7 +268,7 @@ impl Connection<'_> {
 }
 
 /// A name for a session that declares none: what its harness is called, and four letters.
-fn made_up(harness: &str) -> Name {
+pub(super) fn made_up(harness: &str) -> Name {
     let stem = harness.get(..STEM_BYTES).unwrap_or(harness).trim_end_matches('-');
     let mut random = [0; 4];
     fill_random(&mut random);

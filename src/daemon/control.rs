@@ -1,34 +1,33 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod inbox;
+mod send;
+
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::claim;
 use super::fate;
-use super::host::{Host, SendOutcome};
+use super::herdr;
+use super::host::Host;
 use super::peer::lineage;
-use super::registry::{Caller, Session};
-use crate::addr::{Addr, AgentAddr, Name};
-use crate::clock::{Mono, Wall};
-use crate::id::IdKind;
+use super::registry::{Caller, Hint, Session};
+use crate::addr::Name;
+use crate::clock::Mono;
 use crate::limits;
 use crate::net::line::LineSocket;
 use crate::net::unix::Peer;
 use crate::net::wake::Wake;
 use crate::proto::agent::NOT_VISIBLE;
 use crate::proto::control::{Call, ControlError, Op, failure, ok};
-use crate::proto::envelope::{self, Envelope, Kind};
 use crate::proto::lines::Line;
 use crate::store::StoreError;
-use crate::store::spool::inbox::Delivery;
-use crate::store::spool::outbox::{EntryKind, NewEntry};
 
 /// Time for a call to come, and for its answer to be read.
 const CALL_WAIT: Duration = Duration::from_secs(35);
-/// Time that the sender of a message waits for more than its being kept.
-const SEND_WAIT: Duration = Duration::from_secs(10);
 
 type Answer = Result<Value, ControlError>;
 
@@ -72,7 +71,8 @@ fn receive(host: &Host, socket: &mut LineSocket, wake: &Wake, until: Mono) -> Op
 }
 
 fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
-    let caller = || caller(host, peer, call.pane_id.as_deref(), call.as_agent.as_deref());
+    let hint = Hint { pane_id: call.pane_id.as_deref(), session_id: call.session_id.as_deref() };
+    let caller = || caller(host, peer, hint, call.as_agent.as_deref());
     match call.op {
         Op::Status => status(host),
         Op::Kick => {
@@ -82,14 +82,22 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         Op::Whoami => {
             let session = caller()?;
             let connected = host.link().connected;
-            Ok(json!({
+            let mut told = json!({
                 "address": session.address, "host": host.name(), "connected": connected,
                 "harness": session.who.harness, "session_id": session.who.session_id,
-            }))
+            });
+            if call.as_agent.is_some() && is_outside(host, peer, hint) {
+                told["as_agent"] = true.into();
+            }
+            Ok(told)
         }
+        Op::ClaimName { name } => claim::ask(&caller()?, &name).map(|place| {
+            json!({ "address": format!("{}@{}", place.name, host.name()), "generation": place.generation })
+        }),
+        Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
-            let wait = wait_ms.map_or(SEND_WAIT, |wait| Duration::from_millis(wait).min(SEND_WAIT));
-            send(host, &caller()?, &to, &body, reply_to.as_deref(), wait)
+            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
+            send::send(host, &caller()?, &asked)
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
@@ -103,17 +111,17 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
 
 /// The agent that speaks: the session that the calling process runs in, or the one that a person outside of every
 /// session names.
-fn caller(
-    host: &Host,
-    peer: Peer,
-    pane_id: Option<&str>,
-    as_agent: Option<&str>,
-) -> Result<Session, ControlError> {
+fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Result<Session, ControlError> {
     if peer.pid == 0 {
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
-    match (host.registry.caller(&lineage(peer.pid), pane_id), as_agent) {
+    let line = lineage(peer.pid);
+    let found = match host.registry.caller(&line, hint) {
+        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
+        found => found,
+    };
+    match (found, as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
@@ -142,6 +150,11 @@ fn caller(
     }
 }
 
+/// Whether a person calls, from outside of every session.
+fn is_outside(host: &Host, peer: Peer, hint: Hint<'_>) -> bool {
+    matches!(host.registry.caller(&lineage(peer.pid), hint), Caller::Nobody)
+}
+
 fn is_called(session: &Session, name: &str) -> bool {
     session.place.name.as_str() == name || session.address == name
 }
@@ -166,6 +179,9 @@ fn status(host: &Host) -> Answer {
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "herdr": host.herdr.status(),
+        "draft_holds": host.herdr.holds(),
+        "delivery_mode": host.herdr.mode(),
         "uptime_seconds": host.uptime_seconds(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -180,138 +196,21 @@ fn agent_status(session: &Session) -> Value {
         "session_id": session.who.session_id,
         "status": session.status,
         "generation": session.place.generation,
-        "pid": session.process.pid,
+        "pid": session.way.pid(),
     })
-}
-
-/// Keeps a message, then waits a little for what it comes to.
-fn send(
-    host: &Host,
-    sender: &Session,
-    to: &str,
-    body: &str,
-    reply_to: Option<&str>,
-    wait: Duration,
-) -> Answer {
-    let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
-    if body.is_empty() {
-        return Err(ControlError::new("bad_request", "the message is empty"));
-    }
-    if body.len() > limits::BODY_BYTES {
-        let text = format!("the message has {} bytes, {} are allowed", body.len(), limits::BODY_BYTES);
-        return Err(ControlError::new("body_too_large", text));
-    }
-    if reply_to.is_some_and(|id| IdKind::of(id).is_none()) {
-        return Err(ControlError::new("bad_request", "reply_to is no id"));
-    }
-    let id = IdKind::Message.fresh();
-    let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
-    let link = host.link();
-    let message = Message { id: &id, from: &sender.address, to: &to, body, reply_to, at: host.wall() };
-    let near = near(host, &to)?;
-    if link.url.is_some() {
-        keep(host, &message).map_err(|err| store_error(&err))?;
-    } else if near.is_none() {
-        let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
-        return Err(ControlError::new("not_enrolled", text));
-    }
-    if let Some(agent) = near {
-        match put(host, &message, agent) {
-            // What is kept for the Worker comes back from there.
-            Err(err) if link.url.is_some() => tracing::error!(id, %err, "could not hand a message over"),
-            put => put.map_err(|err| store_error(&err))?,
-        }
-    }
-    let is_worth_waiting = link.connected || near.is_some();
-    let wait = if is_worth_waiting { wait } else { Duration::ZERO };
-    match waiting.told.recv_timeout(wait) {
-        Ok(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
-        Ok(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
-        Ok(SendOutcome::Refused(code)) => {
-            Err(ControlError::new(code, "the Worker has refused it").about(&id))
-        }
-        Err(_) => Ok(json!({ "id": id, "state": "spooled", "local": false })),
-    }
-}
-
-/// A sender that waits. However its wait ends, it is forgotten.
-struct Waiting<'a> {
-    host: &'a Host,
-    id: &'a str,
-    told: std::sync::mpsc::Receiver<SendOutcome>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.host.forget_waiter(self.id);
-    }
-}
-
-/// A message that an agent of this host sends.
-struct Message<'a> {
-    id: &'a str,
-    from: &'a str,
-    to: &'a Addr,
-    body: &'a str,
-    reply_to: Option<&'a str>,
-    at: Wall,
-}
-
-/// The recipient, if it is an agent of this host.
-fn near<'a>(host: &Host, to: &'a Addr) -> Result<Option<&'a Name>, ControlError> {
-    let name = match to {
-        Addr::Agent(AgentAddr { name, host: its }) if *its == host.name() => name,
-        _ => return Ok(None),
-    };
-    let is_known = host.spool().and_then(|spool| spool.knows_agent(name.as_str()));
-    if is_known.map_err(|err| store_error(&err))? {
-        return Ok(Some(name));
-    }
-    Err(ControlError::new("agent_not_found", format!("no agent of this host is called {name}")))
-}
-
-/// Keeps a message for the Worker, which has every message in its ledger.
-fn keep(host: &Host, message: &Message<'_>) -> Result<(), StoreError> {
-    let entry = NewEntry {
-        id: message.id,
-        kind: EntryKind::Message,
-        dest: &message.to.to_string(),
-        from: Some(message.from),
-        reply_to: message.reply_to,
-        event_key: None,
-        body: message.body.as_bytes(),
-        secret: None,
-    };
-    host.spool()?.outbox().add(&entry, message.at)?;
-    host.uplink.wake();
-    Ok(())
-}
-
-/// Hands a message to an agent of this host, without a way through the Worker. What comes back from there is
-/// recognised by its id.
-fn put(host: &Host, message: &Message<'_>, agent: &Name) -> Result<(), StoreError> {
-    let envelope = envelope::render(&Envelope {
-        from: message.from.to_owned(),
-        id: message.id.to_owned(),
-        ts: message.at.to_string(),
-        reply_to: message.reply_to.map(str::to_owned),
-        body: message.body.to_owned(),
-        kind: Kind::Dm,
-    });
-    let delivery = Delivery { id: message.id.to_owned(), agent: agent.to_string(), envelope, redelivery: 0 };
-    host.spool()?.put_local(&delivery, message.at)?;
-    host.registry.wake(agent.as_str());
-    Ok(())
 }
 
 /// Calls the Worker in the caller's name. Whatever the parameters say of the caller is replaced.
 fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     let mut params = match params {
         Value::Object(params) => params,
-        Value::Null => serde_json::Map::new(),
+        Value::Null => Map::new(),
         _ => return Err(ControlError::new("bad_params", "params is no object")),
     };
     params.insert("caller".to_owned(), Value::String(caller.address.clone()));
+    if host.link().url.is_none() {
+        return without_worker(host, &method, &params);
+    }
     let offline = |why: &str| ControlError::new("rpc_failed", format!("{method} needs the Worker: {why}"));
     let link = host.link();
     if !link.connected {
@@ -330,6 +229,25 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
         Ok(Err(err)) => Err(ControlError::new(&err.code, err.message)),
         Err(_) => Err(offline("the connection ended")),
     }
+}
+
+/// A host that is not enrolled knows its own agents, and has nobody to ask for more.
+fn without_worker(host: &Host, method: &str, params: &Map<String, Value>) -> Answer {
+    if method != "list_agents" {
+        let text = format!("{method} needs a Worker, and this host is not enrolled");
+        return Err(ControlError::new("not_enrolled", text));
+    }
+    let here = host.name();
+    let wanted = params.get("host").and_then(Value::as_str).filter(|wanted| *wanted != here.as_str());
+    let agents = if wanted.is_some() { Vec::new() } else { host.registry.roster().0 };
+    let listed = agents.into_iter().map(|agent| {
+        let address = format!("{}@{here}", agent.name);
+        let mut told = json!(agent);
+        told["host"] = json!(here);
+        told["address"] = address.into();
+        told
+    });
+    Ok(json!({ "result": listed.collect::<Vec<_>>() }))
 }
 
 /// A delivery that is settled is not shown any more, if it waits; to nobody, if it went to a room.

@@ -9,15 +9,38 @@ use std::time::Duration;
 
 use super::host::{Host, SendOutcome};
 use super::registry::Session;
+use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits;
 use crate::proto::agent::DaemonSide;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
+use crate::store::spool::agents::{Identity, Place, PlaceError};
 use crate::store::spool::inbox::Outcome;
 
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
+/// Time after which what waits for a person is tried again, whatever is seen of the person.
+const HELD: Duration = Duration::from_secs(300);
+
+/// What came of an envelope that was handed over.
+enum Answered {
+    Outcome(Outcome),
+    /// It waits for a person, for this reason.
+    Held(&'static str),
+}
+
+/// What brings envelopes into a session. Whatever comes of one is told by [`Dispatch::answered`].
+pub(super) trait Carrier {
+    /// Takes an envelope that is due. It is not handed over again before it was answered.
+    fn deliver(&mut self, id: &str, envelope: String, now: Mono);
+}
+
+impl Carrier for DaemonSide {
+    fn deliver(&mut self, id: &str, envelope: String, now: Mono) {
+        Self::deliver(self, id, envelope, now);
+    }
+}
 
 /// The deliveries of one session.
 pub(super) struct Dispatch {
@@ -25,8 +48,8 @@ pub(super) struct Dispatch {
     agent: String,
     /// Handed over, and not settled in the spool yet.
     open: BTreeSet<String>,
-    /// Answers of the adapter that the spool has not taken yet.
-    unsettled: Vec<(String, Outcome)>,
+    /// Answers of the session that the spool has not taken yet.
+    unsettled: Vec<(String, Answered)>,
     /// When to look again at the latest.
     look_at: Option<Mono>,
 }
@@ -39,6 +62,16 @@ impl Dispatch {
         Ok(Self { spool, agent: agent.to_owned(), open, unsettled, look_at: Some(now) })
     }
 
+    /// Gives the agent another name; everything of it goes along.
+    ///
+    /// # Errors
+    /// When the name is another session's, or it cannot be stored; then nothing has changed.
+    pub(super) fn rename(&mut self, who: &Identity, name: &Name, now: Wall) -> Result<Place, PlaceError> {
+        let place = self.spool.rename(who, name, now)?;
+        name.as_str().clone_into(&mut self.agent);
+        Ok(place)
+    }
+
     /// Something may have become due.
     pub(super) fn look(&mut self, now: Mono) {
         self.look_at = Some(now);
@@ -49,20 +82,33 @@ impl Dispatch {
         self.look_at
     }
 
-    /// The adapter has answered a delivery.
+    /// The session has answered a delivery.
     pub(super) fn answered(&mut self, id: String, outcome: Outcome, now: Mono) {
-        self.unsettled.push((id, outcome));
+        self.unsettled.push((id, Answered::Outcome(outcome)));
         self.look(now);
     }
 
+    /// The session has not taken a delivery, because of the person at it. `code` says so to the Worker.
+    pub(super) fn held(&mut self, id: String, code: &'static str, now: Mono) {
+        self.unsettled.push((id, Answered::Held(code)));
+        self.look(now);
+    }
+
+    /// Nothing waits for a person any more.
+    pub(super) fn release(&mut self, now: Mono) -> Result<(), StoreError> {
+        self.spool.release(&self.agent)?;
+        self.look(now);
+        Ok(())
+    }
+
     /// Settles what was answered, then hands over what is due.
-    pub(super) fn advance(&mut self, host: &Host, machine: &mut DaemonSide) {
+    pub(super) fn advance(&mut self, host: &Host, carrier: &mut impl Carrier) {
         let now = host.now();
         if self.look_at.is_none_or(|at| now < at) {
             return;
         }
         self.look_at = None;
-        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, machine, now)) {
+        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
             tracing::error!(agent = self.agent, %err, "could not move a delivery; trying again");
             self.look_at = Some(now + SPOOL_FAILED);
         }
@@ -77,31 +123,39 @@ impl Dispatch {
     }
 
     fn settle(&mut self, host: &Host) -> Result<(), StoreError> {
-        while let Some((id, outcome)) = self.unsettled.first() {
+        while let Some((id, answered)) = self.unsettled.first() {
             let now = host.wall();
-            match outcome {
-                Outcome::Injected => self.spool.injected(id, &self.agent, now)?,
-                Outcome::Refused { code, retryable } => {
+            match answered {
+                Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Refused { code, retryable }) => {
                     self.spool.refused(id, &self.agent, code, *retryable, now)?;
                 }
+                Answered::Held(code) => self.spool.held(id, &self.agent, code, now + HELD, now)?,
             }
-            let (id, outcome) = self.unsettled.remove(0);
-            tracing::debug!(id, agent = self.agent, ?outcome, "the adapter has answered");
+            let (id, answered) = self.unsettled.remove(0);
             self.open.remove(&id);
-            if outcome == Outcome::Injected {
-                host.tell_sender(&id, SendOutcome::Injected);
+            match answered {
+                Answered::Outcome(outcome) => {
+                    tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
+                    if outcome == Outcome::Injected {
+                        host.tell_sender(&id, SendOutcome::Injected);
+                    }
+                }
+                Answered::Held(code) => {
+                    tracing::debug!(id, agent = self.agent, code, "it waits for a person")
+                }
             }
             host.uplink.wake();
         }
         Ok(())
     }
 
-    fn hand_over(&mut self, host: &Host, machine: &mut DaemonSide, now: Mono) -> Result<(), StoreError> {
+    fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {
         let wall = host.wall();
         for due in self.spool.due(&self.agent, wall, limits::AGENT_WINDOW)? {
             if self.open.insert(due.id.clone()) {
                 tracing::debug!(id = due.id, agent = self.agent, "handing over");
-                machine.deliver(&due.id, due.envelope, now);
+                carrier.deliver(&due.id, due.envelope, now);
             }
         }
         if let Some(Wall(at)) = self.spool.next_inbox_due(&self.agent, wall)? {

@@ -64,6 +64,7 @@ fn kept(entry: Entry, local: &[LocalDelivery]) -> Known {
         next_attempt_at: next,
         error: entry.error.filter(|_| !is_here),
         recipients: Vec::new(),
+        for_nobody: false,
         unknown: None,
     };
     Known { status, from }
@@ -85,6 +86,7 @@ fn never_left(id: &str, row: &LocalDelivery) -> Option<Known> {
         next_attempt_at: None,
         error: row.code.clone(),
         recipients: Vec::new(),
+        for_nobody: false,
         unknown: None,
     };
     Some(Known { status, from })
@@ -156,6 +158,7 @@ fn hear(status: &mut MessageStatus, told: Told) {
     };
     let reasons: Vec<String> = told.recipients.iter().filter_map(why).collect();
     status.error = told.code.or((!reasons.is_empty()).then(|| reasons.join(", ")));
+    status.for_nobody = told.state == "committed" && told.recipients.is_empty();
     status.recipients = told.recipients;
 }
 
@@ -267,6 +270,9 @@ mod tests {
         );
         hear(&mut status, read(json!({"state": "unheard of"})).unwrap());
         assert_eq!((status.state, status.error.as_deref()), (MessageState::Committed, None));
+        assert!(!status.for_nobody);
+        hear(&mut status, read(json!({"state": "committed", "recipients": []})).unwrap());
+        assert_eq!((status.state, status.for_nobody), (MessageState::Committed, true));
         assert!(read(json!([])).is_err());
     }
 }

@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::guard::Loops;
+use super::herdr;
 use super::registry::Registry;
 use super::wire_log::WireLog;
 use crate::addr;
@@ -27,6 +29,8 @@ pub(super) enum SendOutcome {
     Injected,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
+    /// The Worker does not take it now, because agents go round in a loop; it is not kept.
+    Held,
 }
 
 /// A call of the Worker that a local caller waits for.
@@ -54,10 +58,12 @@ pub(super) struct Link {
 pub(super) struct Host {
     pub(super) paths: Paths,
     pub(super) registry: Registry,
+    pub(super) herdr: herdr::State,
     pub(super) stop: Shutdown,
     /// Wakes the thread that talks to the Worker.
     pub(super) uplink: Wake,
     pub(super) wire_log: Option<WireLog>,
+    pub(super) loops: Loops,
     /// Registrations are decided one at a time: a name is looked up and taken in one go.
     pub(super) registering: Mutex<()>,
     clock: SystemClock,
@@ -80,14 +86,18 @@ impl Host {
         stop: Shutdown,
         uplink: Wake,
         wire_log: Option<WireLog>,
+        loops: Loops,
+        herdr: herdr::State,
     ) -> Self {
         let clock = SystemClock::new();
         Self {
             paths,
             registry: Registry::default(),
+            herdr,
             stop,
             uplink,
             wire_log,
+            loops,
             registering: Mutex::default(),
             started: clock.mono(),
             clock,
@@ -160,9 +170,15 @@ impl Host {
         told
     }
 
-    /// Nobody waits for the message any more.
-    pub(super) fn forget_waiter(&self, id: &str) {
-        locked(&self.waiters).remove(id);
+    /// Nobody waits for the message any more; answers whether somebody has, and was not told yet.
+    pub(super) fn forget_waiter(&self, id: &str) -> bool {
+        locked(&self.waiters).remove(id).is_some()
+    }
+
+    /// The right to tell the sender of a message what came of it. While it is held the sender waits for that, however
+    /// long it wanted to.
+    pub(super) fn take_waiter(&self, id: &str) -> Option<Sender<SendOutcome>> {
+        locked(&self.waiters).remove(id)
     }
 
     /// Tells the sender of a message what came of it; answers whether somebody still waits.

@@ -1,18 +1,24 @@
 //! The role of a host: `transitd`.
 //!
 //! A message comes down from the Worker through `uplink` into the inbox, from there through `dispatch` into a
-//! session on the socket of `agents`, and its answer goes back up the same way as a row. A message of this host's
+//! session on the socket of `agents` or in a pane of `herdr`, and its answer goes back up the same way as a row. A message of this host's
 //! agents comes in through `control` and goes out through the outbox.
 
 mod accept;
 mod agents;
+mod claim;
 mod control;
 mod dispatch;
 pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
+#[allow(dead_code)] // the server on api.sock is what opens it
+mod gateway;
+mod guard;
+mod herdr;
 mod host;
+mod near;
 mod peer;
 mod registry;
 mod uplink;
@@ -28,6 +34,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::guard::Loops;
 use self::host::Host;
 use self::wire_log::WireLog;
 use crate::addr;
@@ -55,6 +62,8 @@ pub struct Settings {
     pub paths: Paths,
     /// Where to write every frame of transit-wire/1 down, if anywhere.
     pub wire_log: Option<PathBuf>,
+    /// How many messages its agents may send each other, with nobody else between, and in what time. 0 is no limit.
+    pub loops: (u32, Duration),
 }
 
 /// A daemon that serves.
@@ -106,12 +115,14 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start. Once `ready` was called, it ends only by `stop`.
 pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
-    let Settings { paths, wire_log } = settings;
+    let Settings { paths, wire_log, loops } = settings;
     let system = |doing| move |source| DaemonError::System { doing, source };
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
     uplink::Enrolment::load(&paths)?;
-    let name = Config::load(&paths.config)?.host.unwrap_or_else(system_name);
+    let config = Config::load(&paths.config)?;
+    let panes = herdr::Settings::load(&config, |name| std::env::var_os(name).map(PathBuf::from))?;
+    let name = config.host.unwrap_or_else(system_name);
     let wire_log = wire_log
         .map(|path| WireLog::open(&path).map_err(|err| StoreError::io("open", &path, err)))
         .transpose()?;
@@ -121,7 +132,10 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let told =
         Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
-    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log));
+    let loops = Loops::new(loops);
+    let panes = herdr::State::new(panes).map_err(system("make a pipe"))?;
+    let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops, panes));
+    host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
 
     let uplink_stop = Shutdown::new();
     uplink_stop.on_trigger(move || uplink_wake.wake());
@@ -131,6 +145,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     };
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
+    let herdr = herdr::start(&host)?;
 
     for n in 1..=FLUSHERS {
         // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
@@ -157,7 +172,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     service::notify_stopping();
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
-    let ended = [join(agents), join(control)];
+    let ended = [join(agents), join(control), join(herdr)];
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);

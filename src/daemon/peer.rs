@@ -5,10 +5,15 @@
 
 use std::fs;
 
-use crate::store::process::Process;
+use crate::net::unix::Peer;
+use crate::proto::agent::PeerProcess;
+use crate::store::process::{Process, own_pid, user};
 
 /// Most processes between a caller and its session, the caller included.
 const MOST_HOPS: usize = 16;
+/// The process to which the system gives every orphan. It is nobody's harness, and who registered for it would be
+/// taken for the sender of whatever orphans say.
+const INIT: u32 = 1;
 
 struct Stat {
     process: Process,
@@ -30,6 +35,17 @@ fn parse(pid: u32, text: &str) -> Option<Stat> {
 /// The process and its ancestors, the nearest first.
 pub(super) fn lineage(pid: u32) -> Vec<Process> {
     walk(pid, stat)
+}
+
+/// The processes that the one at the other end of a socket may register for: itself, and those of its user that it
+/// descends from, the nearest first. Empty when it has ended, or cannot be seen.
+pub(super) fn registrable(peer: Peer) -> Vec<(PeerProcess, Process)> {
+    let line = lineage(peer.pid);
+    let is_its = |process: &Process| {
+        process.pid == peer.pid || (process.pid != INIT && user(process.pid) == Some(peer.uid))
+    };
+    let its = line.into_iter().take_while(is_its);
+    its.map(|process| (PeerProcess { pid: process.pid, own: own_pid(process.pid) }, process)).collect()
 }
 
 fn walk(pid: u32, stat: impl Fn(u32) -> Option<Stat>) -> Vec<Process> {
@@ -71,6 +87,16 @@ mod tests {
         assert!(walk(0, tree(&all)).is_empty());
         let circle = [(9, 8, 90), (8, 9, 90)];
         assert_eq!(walk(9, tree(&circle)).len(), MOST_HOPS);
+    }
+
+    #[test]
+    fn a_process_may_register_for_those_that_it_descends_from_and_never_for_the_first() {
+        let own = Peer { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() };
+        let line = registrable(own);
+        assert_eq!(line[0].1, Process::current());
+        assert!(line.iter().skip(1).all(|(seen, _)| seen.pid != INIT));
+        assert_eq!(registrable(Peer { uid: own.uid + 1, ..own }).len(), 1, "the others are another user's");
+        assert!(registrable(Peer { pid: 0, ..own }).is_empty());
     }
 
     #[test]

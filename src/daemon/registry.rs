@@ -1,10 +1,12 @@
-//! The sessions that are connected now: who they are, what they are doing, and how to wake the thread that serves
+//! The sessions that can be reached now: who they are, what they are doing, and how to wake the thread that serves
 //! each. Nothing of it survives the process; names do, in the spool.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::claim::{Claim, Claims};
 use crate::addr::Name;
 use crate::net::wake::Wake;
 use crate::proto::wire::{AgentInfo, NamedBy};
@@ -12,18 +14,36 @@ use crate::store::process::Process;
 use crate::store::spool::agents::{Identity, Place};
 use crate::text;
 
-/// The thread that serves one connection, as others see it.
+/// The thread that serves one session, as others see it.
 #[derive(Debug, Clone)]
 pub(super) struct Mailbox {
     /// Wakes it: it looks whether rows are due, or whether it is to end.
     pub(super) wake: Wake,
     replaced: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
+    claims: Arc<Claims>,
 }
 
 impl Mailbox {
     pub(super) fn new(wake: Wake) -> Self {
-        Self { wake, replaced: Arc::default(), ended: Arc::default() }
+        Self { wake, replaced: Arc::default(), ended: Arc::default(), claims: Arc::default() }
+    }
+
+    /// Asks the thread to give its session another name; nothing is answered once the session is over.
+    pub(super) fn claim(&self, name: Name) -> Receiver<Result<Place, String>> {
+        let answered = self.claims.put(name);
+        self.wake.wake();
+        answered
+    }
+
+    /// The names that were claimed since the last time.
+    pub(super) fn take_claims(&self) -> Vec<Claim> {
+        self.claims.take()
+    }
+
+    /// The thread ends: whoever still claims a name is let go.
+    pub(super) fn close(&self) {
+        self.claims.close();
     }
 
     /// Whether a newer connection has taken the session over.
@@ -47,27 +67,73 @@ impl Mailbox {
     }
 }
 
-/// One session that is connected.
+/// How a session is reached. Whatever the way is, the session's own thread drives its
+/// [`Dispatch`](super::dispatch::Dispatch) with a carrier for it.
+#[derive(Debug, Clone)]
+pub(super) enum Way {
+    /// Through the adapter that has registered it on `agent.sock`.
+    Adapter {
+        /// Its process, as the kernel gave it.
+        process: Process,
+        /// The terminal pane that it says it runs in.
+        pane_id: Option<String>,
+    },
+    /// Through the terminal pane that its program runs in.
+    Pane {
+        /// The pane.
+        pane_id: String,
+        /// The processes that were found in it.
+        processes: Vec<Process>,
+    },
+}
+
+impl Way {
+    /// The process to look at for people, if the session has one of its own.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Adapter { process, .. } => Some(process.pid),
+            Self::Pane { .. } => None,
+        }
+    }
+
+    /// Whether what this process calls, the session calls.
+    fn owns(&self, process: &Process) -> bool {
+        match self {
+            Self::Adapter { process: own, .. } => own == process,
+            Self::Pane { processes, .. } => processes.contains(process),
+        }
+    }
+}
+
+/// One session that can be reached.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) who: Identity,
     pub(super) place: Place,
     pub(super) address: String,
-    /// The adapter's process, as the kernel gave it.
-    pub(super) process: Process,
+    pub(super) way: Way,
     pub(super) status: String,
     pub(super) cwd: String,
     pub(super) title: String,
     pub(super) mailbox: Mailbox,
 }
 
-/// Code points of a session id in a synthetic pane id.
+/// Code points of either end of a session id in a synthetic pane id.
 const PANE_ID_RUNES: usize = 8;
 
 impl Session {
-    /// The pane id of a session that runs in no pane.
+    /// The pane that it is reached through; a made-up one for a session that runs in none. Ids that begin with a time
+    /// begin alike, and by its pane an agent is known that gets another name: so the end of a long one stands there
+    /// too.
     pub(super) fn pane_id(&self) -> String {
-        format!("native:{}:{}", self.who.harness, text::clip(&self.who.session_id, PANE_ID_RUNES))
+        if let Way::Pane { pane_id, .. } = &self.way {
+            return pane_id.clone();
+        }
+        let Identity { harness, session_id } = &self.who;
+        let begin = text::clip(session_id, PANE_ID_RUNES);
+        let rest = &session_id[begin.len()..];
+        let end = rest.char_indices().rev().nth(PANE_ID_RUNES - 1).map_or(rest, |(at, _)| &rest[at..]);
+        format!("native:{harness}:{begin}{end}")
     }
 
     fn info(&self) -> AgentInfo {
@@ -83,6 +149,15 @@ impl Session {
     }
 }
 
+/// What a caller says of itself, from its environment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Hint<'a> {
+    /// The pane that it runs in.
+    pub(super) pane_id: Option<&'a str>,
+    /// The session that it was started for.
+    pub(super) session_id: Option<&'a str>,
+}
+
 /// Which session a process runs in.
 #[derive(Debug, Clone)]
 pub(super) enum Caller {
@@ -94,7 +169,7 @@ pub(super) enum Caller {
     Unclear,
 }
 
-/// All sessions that are connected, by name.
+/// All sessions that can be reached, by name.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     inner: Mutex<Inner>,
@@ -153,6 +228,24 @@ impl Registry {
         is_there
     }
 
+    /// Gives a session another place; answers whether it was still there, and not replaced.
+    pub(super) fn rename(&self, session: &Session, place: &Place, address: &str) -> bool {
+        let mut inner = self.inner();
+        let name = &session.place.name;
+        let is_it =
+            |now: &Session| now.who == session.who && now.place.generation == session.place.generation;
+        if !inner.sessions.get(name).is_some_and(is_it) {
+            return false;
+        }
+        if let Some(mut now) = inner.sessions.remove(name) {
+            now.place = place.clone();
+            address.clone_into(&mut now.address);
+            inner.sessions.insert(place.name.clone(), now);
+        }
+        inner.changed(true);
+        true
+    }
+
     /// Notes what a session is doing; answers whether that is news.
     pub(super) fn set_status(&self, session: &Session, status: &str) -> bool {
         let mut inner = self.inner();
@@ -167,6 +260,28 @@ impl Registry {
             inner.changed(false);
         }
         is_news
+    }
+
+    /// Takes what was found out about a session that does not tell it by itself.
+    pub(super) fn observed(&self, session: &Session) {
+        let mut inner = self.inner();
+        let Some(now) = inner.sessions.get_mut(&session.place.name).filter(|now| now.who == session.who)
+        else {
+            return;
+        };
+        let is_news = now.status != session.status || now.cwd != session.cwd || now.title != session.title;
+        now.status.clone_from(&session.status);
+        now.cwd.clone_from(&session.cwd);
+        now.title.clone_from(&session.title);
+        now.way = session.way.clone();
+        if is_news {
+            inner.changed(false);
+        }
+    }
+
+    /// Lets the whole roster be told once more: something that it does not say has become possible.
+    pub(super) fn tell_again(&self) {
+        self.inner().changed(true);
     }
 
     /// Wakes the session of this name; answers whether there is one.
@@ -208,15 +323,21 @@ impl Registry {
         self.inner().seen()
     }
 
-    /// The session that a process runs in: that of its nearest ancestor that has one. `pane_id` tells sessions of
-    /// one process apart.
-    pub(super) fn caller(&self, lineage: &[Process], pane_id: Option<&str>) -> Caller {
+    /// The session that a process runs in: that of its nearest ancestor that has one. What the caller says of itself
+    /// only tells sessions of one process apart; it may be old, and then counts for nothing.
+    pub(super) fn caller(&self, lineage: &[Process], hint: Hint<'_>) -> Caller {
         let inner = self.inner();
         for process in lineage {
             let mut here: Vec<&Session> =
-                inner.sessions.values().filter(|session| session.process == *process).collect();
+                inner.sessions.values().filter(|session| session.way.owns(process)).collect();
             if here.len() > 1 {
-                here.retain(|session| pane_id.is_some_and(|pane_id| session.pane_id() == pane_id));
+                let is_named = |session: &Session| hint.session_id == Some(session.who.session_id.as_str());
+                let by_id = here.iter().any(|session| is_named(session));
+                here.retain(|session| match hint.pane_id {
+                    _ if by_id => is_named(session),
+                    Some(pane_id) => session.pane_id() == pane_id,
+                    None => false,
+                });
                 if here.len() != 1 {
                     return Caller::Unclear;
                 }
@@ -249,7 +370,7 @@ mod tests {
             who: Identity { harness: "claude".parse().unwrap(), session_id: session_id.into() },
             place: Place { name: name.parse().unwrap(), is_auto: false, generation },
             address: format!("{name}@titan"),
-            process: Process { pid, start_time: 7 },
+            way: Way::Adapter { process: process(pid), pane_id: None },
             status: "idle".into(),
             cwd: "/".into(),
             title: String::new(),
@@ -292,13 +413,55 @@ mod tests {
         registry.enter(session("outer", "outer", 10, 1));
         registry.enter(session("inner", "inner", 20, 1));
         let line = [30, 20, 10].map(process);
-        assert_eq!(name_of(registry.caller(&line, None)), "inner");
-        assert_eq!(name_of(registry.caller(&line[2..], None)), "outer");
-        assert_eq!(name_of(registry.caller(&[process(40)], None)), "nobody");
+        let none = Hint::default();
+        assert_eq!(name_of(registry.caller(&line, none)), "inner");
+        assert_eq!(name_of(registry.caller(&line[2..], none)), "outer");
+        assert_eq!(name_of(registry.caller(&[process(40)], none)), "nobody");
         let reused = [Process { pid: 10, start_time: 8 }];
-        assert_eq!(name_of(registry.caller(&reused, None)), "nobody", "a later process of that pid");
+        assert_eq!(name_of(registry.caller(&reused, none)), "nobody", "a later process of that pid");
+        let named = |session_id| Hint { session_id: Some(session_id), pane_id: None };
+        for old in ["gone", "outer"] {
+            assert_eq!(name_of(registry.caller(&line, named(old))), "inner", "there is no other one here");
+        }
         registry.enter(session("twin", "twin", 20, 1));
-        assert_eq!(name_of(registry.caller(&line, None)), "unclear");
-        assert_eq!(name_of(registry.caller(&line, Some("native:claude:twin"))), "twin");
+        assert_eq!(name_of(registry.caller(&line, none)), "unclear");
+        for old in ["gone", "outer"] {
+            assert_eq!(name_of(registry.caller(&line, named(old))), "unclear", "{old}");
+        }
+        assert_eq!(name_of(registry.caller(&line, named("twin"))), "twin");
+        assert_eq!(name_of(registry.caller(&line, named("inner"))), "inner");
+        let pane = Hint { pane_id: Some("native:claude:twin"), session_id: None };
+        assert_eq!(name_of(registry.caller(&line, pane)), "twin");
+        let both = Hint { session_id: Some("inner"), ..pane };
+        assert_eq!(name_of(registry.caller(&line, both)), "inner");
+        assert_eq!(
+            name_of(registry.caller(&[process(40)], named("twin"))),
+            "nobody",
+            "it is none of its own"
+        );
+    }
+
+    #[test]
+    fn ids_that_begin_alike_have_panes_of_their_own() {
+        let pane = |id| session("jess", id, 1, 1).pane_id();
+        assert_eq!(pane("s1"), "native:claude:s1");
+        assert_eq!(pane("0123456789abcdef"), "native:claude:0123456789abcdef");
+        assert_eq!(pane("01a22a00-0000-7000-8000-00000000beef"), "native:claude:01a22a000000beef");
+        assert_eq!(pane("größer-als-acht-ß"), "native:claude:größer-as-acht-ß");
+    }
+
+    #[test]
+    fn a_session_that_is_there_gets_another_name() {
+        let registry = Registry::default();
+        let old = session("jess", "1", 10, 1);
+        registry.enter(old.clone());
+        let place = Place { name: "ops".parse().unwrap(), is_auto: false, generation: 2 };
+        let before = registry.version();
+        assert!(registry.rename(&old, &place, "ops@titan"));
+        assert!(registry.version().members != before.members, "the Worker hears of it at once");
+        assert!(!registry.rename(&old, &place, "ops@titan"), "it is another one by now");
+        assert!(!registry.wake("jess") && registry.wake("ops"));
+        assert_eq!(registry.get(&place.name).unwrap().address, "ops@titan");
+        assert!(!registry.leave(&old));
     }
 }

@@ -2,6 +2,7 @@
 //! with. It is used as [`Socket`](super::ws::Socket) is: read until nothing more has come, write, then wait.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ pub struct LineSocket {
     stream: UnixStream,
     lines: Lines,
     is_at_end: bool,
+    /// The process without which the connection is nothing, and whether it has ended.
+    process: Option<OwnedFd>,
+    is_orphan: bool,
     unsent: Vec<u8>,
     /// Since when the peer has read nothing of what waits for it.
     stalled: Option<Instant>,
@@ -36,7 +40,14 @@ impl LineSocket {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let lines = Lines::new(limits::LINE_BYTES);
-        Ok(Self { stream, lines, is_at_end: false, unsent: Vec::new(), stalled: None })
+        let (process, unsent) = (None, Vec::new());
+        Ok(Self { stream, lines, is_at_end: false, process, is_orphan: false, unsent, stalled: None })
+    }
+
+    /// From now on the connection is over when this process (a pidfd) ends, whoever still holds its other end. What
+    /// has come until then is read.
+    pub fn end_with(&mut self, process: OwnedFd) {
+        self.process = Some(process);
     }
 
     /// The next line, or `None` when none has come yet. A last line without its newline is none.
@@ -55,6 +66,9 @@ impl LineSocket {
             match self.stream.read(&mut bytes) {
                 Ok(0) => self.is_at_end = true,
                 Ok(n) => self.lines.push(&bytes[..n]),
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock && self.is_orphan => {
+                    self.is_at_end = true;
+                }
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
                 Err(err) => return Err(err),
@@ -106,11 +120,20 @@ impl LineSocket {
         } else {
             (PollFlags::IN | PollFlags::OUT, longest.min(STALLED))
         };
-        let mut fds = [PollFd::new(&self.stream, wants), PollFd::new(wake, PollFlags::IN)];
+        let process = self.process.as_ref().filter(|_| !self.is_orphan).map(AsFd::as_fd);
+        let mut fds = [
+            PollFd::new(&self.stream, wants),
+            PollFd::new(wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(process.unwrap_or(wake.as_fd()), PollFlags::IN),
+        ];
         match poll(&mut fds, Some(&timespec(longest))) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Waited::Ready),
             Err(err) => return Err(err.into()),
+        }
+        if process.is_some() && !fds[2].revents().is_empty() {
+            self.is_orphan = true;
+            return Ok(Waited::Ready);
         }
         if !fds[1].revents().is_empty() {
             wake.clear();
@@ -141,6 +164,27 @@ mod tests {
         drop(theirs);
         assert_eq!(socket.read().unwrap(), Some(Line::Text("two".into())));
         assert_eq!(socket.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_process_after_what_came_before() {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        use std::process::{Command, Stdio};
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut socket = LineSocket::new(ours).unwrap();
+        socket.end_with(pidfd_open(pid, PidfdFlags::empty()).unwrap());
+        let wake = Wake::new().unwrap();
+        assert_eq!(socket.wait(&wake, Duration::ZERO).unwrap(), Waited::Time);
+        theirs.write_all(b"last\n").unwrap();
+        drop(child.stdin.take());
+        while !socket.is_orphan {
+            socket.wait(&wake, Duration::from_secs(60)).unwrap();
+        }
+        assert_eq!(socket.read().unwrap(), Some(Line::Text("last".into())));
+        assert_eq!(socket.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        child.wait().unwrap();
     }
 
     #[test]

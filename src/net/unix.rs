@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use sha2::{Digest, Sha256};
@@ -166,12 +167,52 @@ pub fn connect_at(path: &Path) -> Result<UnixStream, SocketError> {
         }
         _ => SocketError::io("connect to", path, err),
     })?;
+    only_ours(stream, path)
+}
+
+/// The connection, if a process of our own user is at its other end.
+fn only_ours(stream: UnixStream, path: &Path) -> Result<UnixStream, SocketError> {
     let peer = Peer::of(&stream).map_err(|err| SocketError::io("ask who listens on", path, err))?;
     if !peer.is_ours() {
         let why = format!("user {} listens there", peer.uid);
         return Err(SocketError::Denied { path: path.to_owned(), why });
     }
     Ok(stream)
+}
+
+/// Connects to the socket that another program of our own user has at `path`, within `wait`: one that hangs and
+/// accepts nobody would otherwise keep us for ever once its queue is full.
+///
+/// # Errors
+/// As [`connect_at`]; [`SocketError::InTheWay`] when there is something else than a socket, [`SocketError::Denied`]
+/// when it is somebody else's.
+pub fn connect_within(path: &Path, wait: Duration) -> Result<UnixStream, SocketError> {
+    let none = || SocketError::NoDaemon { path: path.to_owned() };
+    let found = match fs::metadata(path) {
+        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(none());
+        }
+        found => found.map_err(|err| SocketError::io("look at", path, err))?,
+    };
+    if !found.file_type().is_socket() {
+        return Err(SocketError::InTheWay { path: path.to_owned(), what: NO_SOCKET });
+    }
+    if found.uid() != our_uid() {
+        return Err(SocketError::Denied { path: path.to_owned(), why: "it belongs to another user".into() });
+    }
+    let connected = || -> rustix::io::Result<UnixStream> {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
+        let address = SocketAddrUnix::new(path)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(wait))?;
+        rustix::net::connect(&socket, &address)?;
+        Ok(UnixStream::from(socket))
+    };
+    let stream = connected().map_err(|err| match err {
+        rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => none(),
+        err => SocketError::io("connect to", path, err.into()),
+    })?;
+    only_ours(stream, path)
 }
 
 /// Why nobody listens on `path`.

@@ -3,8 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::dial::timespec;
 
 /// A pipe of which the waiting thread polls one end. Clones wake the same thread; waking twice is waking once.
 #[derive(Debug, Clone)]
@@ -26,6 +30,13 @@ impl Wake {
     pub fn wake(&self) {
         // A full pipe already wakes; nothing else can go wrong with a pipe whose two ends are held here.
         let _ = rustix::io::write(&self.ends.1, &[1]);
+    }
+
+    /// Waits until a wake-up is given, at most for `longest`, and takes it.
+    pub fn wait(&self, longest: Duration) {
+        // A signal, or whatever else ends the wait early, costs the caller one look too many.
+        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timespec(longest)));
+        self.clear();
     }
 
     /// Takes the wake-ups given so far.

@@ -1,7 +1,8 @@
 //! What is said on `transit.sock`: one line of JSON to the daemon, one line back, and the connection closes.
 //!
-//! A call never says who makes it. The daemon takes the caller's process from the kernel; `pane_id` only helps
-//! it to tell panes of one process apart, and `as_agent` is honoured only for what a person types.
+//! A call never says who makes it. The daemon takes the caller's process from the kernel; `pane_id` and `session_id`
+//! only help it to tell the panes and sessions of one process apart, and `as_agent` is honoured only for what a person
+//! types.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +18,10 @@ pub struct Call {
     /// The terminal pane that the caller runs in, from its environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane_id: Option<String>,
+    /// The harness's own name of the session that the caller runs in, from its environment. It only chooses among the
+    /// sessions that the caller's own process tree has registered, and it may be old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
     /// The agent of this host that a person wants to speak as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_agent: Option<String>,
@@ -64,8 +69,15 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy: Option<String>,
     },
-    /// Who the caller is. Answer: `address`, `host`, `connected`.
+    /// Who the caller is. Answer: `address`, `host`, `connected`, and `as_agent` when a person has chosen the agent.
     Whoami,
+    /// Gives the caller another name, which it keeps. Answer: `address`, `generation`.
+    ClaimName {
+        /// The name.
+        name: String,
+    },
+    /// What waits on this host. Answer: `outbox`, `dead`, `held`, the newest of each, and how many there are.
+    Inbox,
     /// Reconnects to the Worker at once. Answer: `kicked`.
     Kick,
 }
@@ -127,6 +139,9 @@ pub struct MessageStatus {
     /// Its recipients, once the Worker has told them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<RecipientStatus>,
+    /// It is for nobody: the room that it went to had no other member then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_nobody: bool,
     /// Why nothing more is known now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
@@ -250,10 +265,12 @@ mod tests {
             Op::MessageStatus { id: "tx_1".into() },
             Op::Rpc { method: "list_agents".into(), params: json!({"host": "titan"}) },
             Op::Whoami,
+            Op::ClaimName { name: "jess".into() },
+            Op::Inbox,
             Op::Kick,
         ];
         for op in ops {
-            let call = Call { op, pane_id: Some("p1".into()), as_agent: None };
+            let call = Call { op, pane_id: Some("p1".into()), session_id: Some("s1".into()), as_agent: None };
             let line = call.encode();
             assert!(!line.contains('\n'));
             assert_eq!(Call::decode(&line), Ok(call));
@@ -263,7 +280,7 @@ mod tests {
     #[test]
     fn a_pid_in_the_line_is_nothing_to_us() {
         let call = Call::decode(r#"{"op":"whoami","pid":1,"pane_id":null}"#).unwrap();
-        assert_eq!(call, Call { op: Op::Whoami, pane_id: None, as_agent: None });
+        assert_eq!(call, Call { op: Op::Whoami, pane_id: None, session_id: None, as_agent: None });
     }
 
     #[test]

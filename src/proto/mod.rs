@@ -8,10 +8,16 @@
 //! only queue outputs. Drain `poll` after *every* call, and only then wait for the next input or for the time of
 //! the last [`Output::WakeAt`], whichever is first.
 
+pub mod admission;
 pub mod agent;
+pub mod assistant;
+pub mod bang;
+pub mod composer;
 pub mod control;
 pub mod dump;
 pub mod envelope;
+pub mod guard;
+pub mod herdr;
 pub mod ingest;
 pub mod lines;
 pub mod local;

@@ -78,6 +78,43 @@ pub struct Config {
     /// When a Worker takes agents that answer each other for a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loop_guard: Option<LoopGuard>,
+    /// Herdr's socket, where it is not in its usual place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub herdr_socket: Option<PathBuf>,
+    /// What envelopes for an agent with an adapter of its own go through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery_mode: Option<DeliveryMode>,
+}
+
+/// What envelopes for a coding agent go through that has, or could have, an adapter of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryMode {
+    /// Through its pane, while the adapter is only looked at.
+    Shadow,
+    /// Through the adapter where there is one, else through the pane.
+    #[default]
+    Prefer,
+    /// Through the adapter; without one they wait.
+    Require,
+}
+
+/// No mode has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a delivery mode is shadow, prefer or require")]
+pub struct NoDeliveryMode;
+
+impl std::str::FromStr for DeliveryMode {
+    type Err = NoDeliveryMode;
+
+    fn from_str(word: &str) -> Result<Self, NoDeliveryMode> {
+        match word {
+            "shadow" => Ok(Self::Shadow),
+            "prefer" => Ok(Self::Prefer),
+            "require" => Ok(Self::Require),
+            _ => Err(NoDeliveryMode),
+        }
+    }
 }
 
 /// When a Worker takes agents that answer each other for a loop. What is left out has its default.

@@ -66,6 +66,20 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     write_beside(path, content, |beside| fs::rename(beside, path))
 }
 
+/// Replaces somebody's file as [`write_private`] does, but one that is there keeps its mode, and a link stays a link to
+/// it.
+///
+/// # Errors
+/// When any step fails; the old file, if there was one, is then still whole.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let Ok(real) = fs::canonicalize(path) else { return write_private(path, content) };
+    let mode = fs::metadata(&real).map_err(|err| StoreError::io("read", path, err))?.permissions();
+    write_beside(&real, content, |beside| {
+        fs::set_permissions(beside, mode.clone())?;
+        fs::rename(beside, &real)
+    })
+}
+
 /// Like [`write_private`], but a file that is already there stays as it is: whoever is first wins.
 ///
 /// # Errors
@@ -174,6 +188,21 @@ mod tests {
         assert!(try_write(&path).is_ok() && try_write(&path.join("below")).is_err());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "and nothing stays");
         assert_eq!(read_small(&path, 3).unwrap(), b"two");
+    }
+
+    #[test]
+    fn somebodys_file_keeps_its_mode_and_its_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        replace(&real, b"one").unwrap();
+        assert_eq!(fs::metadata(&real).unwrap().mode() & 0o777, 0o600);
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        replace(&link, b"two").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(fs::read(&real).unwrap(), b"two");
+        assert_eq!(fs::metadata(&real).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file stays");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod files;
+pub mod home;
 pub mod ledger;
 pub mod password;
 pub mod process;

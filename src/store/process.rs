@@ -37,6 +37,29 @@ pub fn own_pid(pid: u32) -> u32 {
     innermost(&status).unwrap_or(pid)
 }
 
+/// The process group of the process `pid`; `None` when there is none, or when `/proc` does not show it.
+pub fn process_group(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+/// All processes that `/proc` shows.
+pub fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The user that the process `pid` acts as; `None` when there is no such process, or `/proc` does not show it.
+pub fn user(pid: u32) -> Option<u32> {
+    effective(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The second number of the line `Uid:`, after the real one.
+fn effective(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// The last number of the line `NSpid:`, which lists the pids from our namespace inwards.
 fn innermost(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -67,10 +90,19 @@ mod tests {
     }
 
     #[test]
+    fn a_process_acts_as_its_effective_user() {
+        assert_eq!(effective("Name:\tsu\nUid:\t1000\t0\t0\t0\n"), Some(0));
+        assert_eq!(effective("Uid:\t1000\n"), None);
+        assert_eq!(user(std::process::id()), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(user(0), None);
+    }
+
+    #[test]
     fn a_process_is_known_by_its_start_until_it_ends() {
         assert!(Process::current().is_alive());
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let it = Process { pid: child.id(), start_time: start_time(child.id()).unwrap() };
+        assert!(all_pids().contains(&it.pid) && process_group(it.pid) == process_group(std::process::id()));
         assert!(it.is_alive());
         assert!(!Process { start_time: it.start_time + 1, ..it }.is_alive(), "the pid of another one");
         child.kill().unwrap();

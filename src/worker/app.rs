@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::StreamExt;
 use serde_json::json;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::Limits;
 use super::callback::Callbacks;
@@ -26,7 +24,7 @@ use super::probes::{self, Waiting};
 use super::sources::Sources;
 use super::{enroll, ingest, socket};
 use crate::clock::{Bucket, Clock, Mono, Wall};
-use crate::limits::BODY_WAIT;
+use crate::limits;
 use crate::store::StoreError;
 use crate::store::ledger::{Db, Tx};
 use crate::store::seal::MasterKey;
@@ -49,6 +47,8 @@ pub(super) struct Shared {
     pub(super) sources: Sources,
     /// The buckets of sources, by integration id.
     pub(super) source_rates: Buckets<String>,
+    /// What bodies of requests may still take of the memory, in bytes.
+    pub(super) body_memory: Semaphore,
     /// The buckets of senders, by host id and name.
     pub(super) senders: Buckets<(String, String)>,
     /// Who answers whom without end.
@@ -79,6 +79,7 @@ impl Shared {
             callbacks: Callbacks::default(),
             sources: Sources::default(),
             source_rates: Buckets::default(),
+            body_memory: Semaphore::new(limits::BODIES_HELD),
             senders: Buckets::default(),
             loops: Loops::new(limits.loops),
             places: Places::default(),
@@ -192,24 +193,4 @@ pub(super) fn unauthorized() -> Response {
 pub(super) fn failed(doing: &str, err: &StoreError) -> Response {
     tracing::error!(doing, %err, "a request failed");
     error(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
-}
-
-/// Reads a body of at most `longest` bytes, never more than one piece beyond; the answer when that cannot be.
-pub(super) async fn read_body(body: Body, longest: usize) -> Result<Vec<u8>, Response> {
-    let mut pieces = body.into_data_stream();
-    let read = async {
-        let mut bytes = Vec::new();
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|_| error(StatusCode::BAD_REQUEST, "the body was cut off"))?;
-            if bytes.len() + piece.len() > longest {
-                return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
-    };
-    match tokio::time::timeout(BODY_WAIT, read).await {
-        Ok(read) => read,
-        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "request_timeout")),
-    }
 }

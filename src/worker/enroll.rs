@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::app::{App, failed, read_body, unauthorized};
+use super::app::{App, failed, unauthorized};
+use super::body::read_body;
 use crate::store::ledger::{credentials, directory};
 
 /// Longest body; a code and a version need far less.
@@ -22,7 +23,9 @@ struct Enrolment {
 
 /// Every failure that the caller has part in looks the same.
 pub(super) async fn enroll(State(app): State<App>, request: Request) -> Response {
-    let Ok(body) = read_body(request.into_body(), LONGEST).await else { return unauthorized() };
+    let Ok((body, _memory)) = read_body(&app.body_memory, request.into_body(), LONGEST).await else {
+        return unauthorized();
+    };
     let Ok(Enrolment { code, daemon_ver }) = serde_json::from_slice(&body) else { return unauthorized() };
     if !(1..=VERSION_BYTES).contains(&daemon_ver.len()) {
         return unauthorized();

@@ -11,7 +11,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::app::{App, Shared, error, failed, read_body, unauthorized};
+use super::app::{App, Shared, error, failed, unauthorized};
+use super::body::read_body;
 use super::links::Grown;
 use super::sources::{Known, Named};
 use crate::addr::{Addr, AgentAddr, Source};
@@ -57,7 +58,8 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     if body.size_hint().lower() > INGEST_BYTES as u64 {
         return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
     }
-    let body = read_body(body, INGEST_BYTES).await?;
+    // Its memory is taken until it is answered: what waits for its commit is as long again.
+    let (body, _memory) = read_body(&app.body_memory, body, INGEST_BYTES).await?;
     let now = app.wall();
     let headers = signed_headers(&head.headers, now.unix_seconds());
     let (at, secret_no) =

@@ -7,6 +7,7 @@
 //! Start here: [`serve`] shows what runs and in which order it starts and stops.
 
 mod app;
+mod body;
 mod callback;
 mod calls;
 mod clocks;

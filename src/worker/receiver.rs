@@ -10,8 +10,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
-use super::app::{error, read_body, unauthorized};
+use super::app::{error, unauthorized};
+use super::body::read_body;
 use super::connection::Host;
 use super::metrics::Metrics;
 use super::{STOP_WAIT, WorkerError, connect, connection, listen_on, run};
@@ -85,7 +87,9 @@ pub fn receive(
 
 async fn take(State(desk): State<Arc<Desk>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let body = match read_body(body, INGEST_BYTES).await {
+    // It is for trying things out: each may be as long as it may.
+    let memory = Semaphore::new(INGEST_BYTES);
+    let (body, _memory) = match read_body(&memory, body, INGEST_BYTES).await {
         Ok(body) => body,
         Err(answer) => return answer,
     };

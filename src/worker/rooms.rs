@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::guard::Counted;
 use super::links::{Grown, Owner};
 use super::notes::Tell;
 use super::route;
 use super::rpc::failed;
 use crate::addr::Name;
+use crate::proto::guard::Counted;
 use crate::proto::wire::{RpcError, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Place, Posted, Queue};

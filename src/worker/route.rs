@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::app::App;
-use super::guard::{Counted, Passing};
 use super::link::Note;
 use super::links::{Grown, Owner};
 use super::notes::Tell;
@@ -13,6 +12,7 @@ use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
 use crate::limits::{BODY_BYTES, WORD_BYTES};
+use crate::proto::guard::{Counted, Passing};
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};

@@ -11,6 +11,7 @@ mod full;
 #[path = "../it/load.rs"]
 mod load;
 mod power;
+mod proxies;
 #[path = "../it/rig.rs"]
 mod rig;
 mod senders;

@@ -170,8 +170,11 @@ fn prints(file: &Source) -> Vec<String> {
     if file.place() == "cli" { Vec::new() } else { holds(file, &PRINTING) }
 }
 
+/// The Worker holds many connections. The MCP server is as asynchronous as the SDK that it is built on, which is part
+/// of no other command.
 fn asynchronous(file: &Source) -> Vec<String> {
-    if file.place() == "worker" {
+    let is_mcp = file.path.starts_with("src/cli/mcp") || file.path.ends_with("src/cli/mcp.rs");
+    if file.place() == "worker" || is_mcp {
         Vec::new()
     } else {
         holds(file, &["tokio", "axum::", "hyper::", "async fn"])
@@ -304,11 +307,14 @@ fn only_commands_print() {
 }
 
 #[test]
-fn only_the_worker_is_asynchronous() {
+fn only_the_worker_and_the_mcp_server_are_asynchronous() {
     nothing_is_wrong(&["src"], asynchronous);
     sees(asynchronous, "src/daemon/mod.rs", "tokio::spawn(f)");
     sees(asynchronous, "src/net/ws.rs", "pub async fn run() {}");
+    sees(asynchronous, "src/cli/mcp_of_another.rs", "tokio::spawn(f)");
     lets_pass(asynchronous, "src/worker/link.rs", "tokio::spawn(f)");
+    lets_pass(asynchronous, "src/cli/mcp.rs", "tokio::spawn(f)");
+    lets_pass(asynchronous, "src/cli/mcp/server.rs", "async fn f() {}");
 }
 
 #[test]

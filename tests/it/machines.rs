@@ -93,6 +93,7 @@ fn good_register() -> AdapterFrame {
         title: String::new(),
         status: "idle".into(),
         name: None,
+        pane_id: None,
     })
 }
 

@@ -15,6 +15,7 @@ mod floors;
 mod live;
 mod load;
 mod machines;
+mod mcp;
 mod passwords;
 mod places;
 mod rig;

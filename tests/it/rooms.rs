@@ -88,6 +88,18 @@ fn a_room_spans_hosts_and_its_sender_is_told_who_has_what() {
     in_ops(&rig.home, &["bob"]);
     in_ops(&far.home, &["cat"]);
 
+    call(&rig.home, "eve", "create_room", &json!({ "room": "den" }));
+    let alone = |goal: &str| {
+        let out =
+            rig.home.run("transit-send", ["#den", "--as", "eve", "-m", "x", "--json", "--wait", goal], b"");
+        let record: Value = serde_json::from_slice(&out.stdout).unwrap();
+        (out.status.code(), record["outcome"].as_str().unwrap().to_owned(), text(&out.stderr).to_owned())
+    };
+    let (code, outcome, words) = alone("injected");
+    assert_eq!((code, outcome.as_str()), (Some(75), "committed"), "nobody has it");
+    assert!(words.contains("nobody else was in #den") && words.lines().count() == 2, "{words}");
+    assert_eq!(alone("settled"), (Some(0), "committed".to_owned(), String::new()));
+
     let (code, told) = post(&rig.home, "amy", "hello", &["--wait", "injected"]);
     assert_eq!((code, &told["outcome"]), (Some(0), &json!("injected")), "{told}");
     for agent in [&bob, &cat] {

@@ -160,6 +160,11 @@ impl Background {
         })
     }
 
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// The lines of its stdout that came and were not taken yet.
     pub(crate) fn pending_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
@@ -169,6 +174,11 @@ impl Background {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Waits for its end.

@@ -6,14 +6,15 @@ use serde_json::{Map, Value};
 
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure, Out};
+use crate::cli::toolbox::{self, Misused};
 use crate::limits;
 use crate::proto::control::Op;
 
 /// The call.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The tool: read_message, chat_reply, mark_handled, send_message, list_agents, whoami, list_rooms, create_room,
-    /// join_room, leave_room.
+    /// The tool: read_message, chat_reply, mark_handled, send_message, list_agents, whoami, claim_name, list_rooms,
+    /// create_room, join_room, leave_room.
     #[arg(value_name = "METHOD")]
     method: String,
     /// Its parameters, an object of JSON; - reads it from stdin.
@@ -64,27 +65,12 @@ fn params(text: &str) -> Result<Map<String, Value>, Failure> {
     serde_json::from_slice(bytes).map_err(|err| Failure::new(Exit::Data, "read the parameters", err))
 }
 
-fn op(method: &str, mut params: Map<String, Value>) -> Result<Op, Failure> {
-    if method == "whoami" {
-        return Ok(Op::Whoami);
+/// The operation that a call is. What is no tool of ours may be a method of the Worker.
+fn op(method: &str, params: Map<String, Value>) -> Result<Op, Failure> {
+    match toolbox::op(method, &params) {
+        Err(Misused::Unknown(_)) => Ok(Op::Rpc { method: method.to_owned(), params: Value::Object(params) }),
+        op => op.map_err(|err| Failure::new(Exit::Data, "read the parameters", err)),
     }
-    if method != "send_message" {
-        return Ok(Op::Rpc { method: method.to_owned(), params: Value::Object(params) });
-    }
-    let mut text = |name: &str| match params.remove(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Failure::new(Exit::Data, format_args!("send_message: {name}"), "not a string")),
-    };
-    let (to, body, reply_to) = (text("to")?, text("message")?, text("reply_to")?);
-    let missing =
-        |name: &'static str| Failure::new(Exit::Data, format_args!("send_message: {name}"), "missing");
-    Ok(Op::Send {
-        to: to.ok_or_else(|| missing("to"))?,
-        body: body.ok_or_else(|| missing("message"))?,
-        reply_to,
-        wait_ms: None,
-    })
 }
 
 #[cfg(test)]
@@ -98,19 +84,16 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_the_operation_that_does_it() {
+    fn a_tool_is_the_operation_that_does_it_and_the_rest_is_the_workers() {
         assert_eq!(op_of("whoami", json!({})).unwrap(), Op::Whoami);
-        let params = json!({"to": "jess@titan", "message": "hi", "reply_to": null});
-        let send = Op::Send { to: "jess@titan".into(), body: "hi".into(), reply_to: None, wait_ms: None };
-        assert_eq!(op_of("send_message", params).unwrap(), send);
-        let params = json!({"id": "dlv_1"});
-        let rpc = Op::Rpc { method: "read_message".into(), params: params.clone() };
-        assert_eq!(op_of("read_message", params).unwrap(), rpc);
+        let params = json!({"id": "tx_1"});
+        let rpc = Op::Rpc { method: "message_status".into(), params: params.clone() };
+        assert_eq!(op_of("message_status", params).unwrap(), rpc);
     }
 
     #[test]
     fn parameters_that_cannot_be_used_are_named() {
-        for (wrong, name) in [(json!({"to": "a@b"}), "message"), (json!({"to": 1, "message": "x"}), "to")] {
+        for (wrong, name) in [(json!({"to": "a@b"}), "message"), (json!({"to": [1], "message": "x"}), "to")] {
             let failure = op_of("send_message", wrong).unwrap_err();
             assert_eq!(failure.exit, Exit::Data);
             assert!(failure.line.contains(name), "{}", failure.line);

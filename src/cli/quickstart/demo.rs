@@ -42,6 +42,7 @@ pub(super) fn start(
         title: "answers every event".into(),
         status: "idle".into(),
         name: Some(names.robin.name.to_string()),
+        pane_id: None,
     };
     let paths = place.paths();
     let mut session = Session::with(paths.clone(), register, stop.clone())?;

@@ -213,7 +213,11 @@ pub(super) fn enrol(place: &Place, names: &Names, url: &str) -> Result<Enrolled,
 pub(super) fn start_daemon(place: &Place, stop: &Shutdown) -> Result<JoinHandle<()>, Failure> {
     // A log of an earlier run would show its frames instead of ours.
     let _ = std::fs::remove_file(place.frames());
-    let settings = Settings { paths: place.paths(), wire_log: Some(place.frames()) };
+    let settings = Settings {
+        paths: place.paths(),
+        wire_log: Some(place.frames()),
+        loops: (limits::LOOP_LIMIT, limits::LOOP_WINDOW),
+    };
     let stop = stop.clone();
     let (thread, ()) = start("daemon", move |tell| {
         let ready = |_: &daemon::Ready| {

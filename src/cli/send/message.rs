@@ -110,6 +110,7 @@ fn read(to: &Addr, answer: &Map<String, Value>) -> Result<MessageStatus, Failure
         next_attempt_at: None,
         error: word("warning").map(str::to_owned),
         recipients: Vec::new(),
+        for_nobody: false,
         unknown: None,
     })
 }

@@ -67,6 +67,8 @@ enum Standing {
     NotYet,
     /// It cannot be reached any more.
     Dead,
+    /// There is nobody who could have it.
+    Nobody,
 }
 
 impl Goal {
@@ -75,6 +77,9 @@ impl Goal {
         match status.state {
             MessageState::Injected => Standing::Reached,
             MessageState::Dead => Standing::Dead,
+            // With each of none it is at its end.
+            _ if status.for_nobody && self == Self::Settled => Standing::Reached,
+            _ if status.for_nobody => Standing::Nobody,
             // For all to be at their end the others still count, for all to have it they do not.
             _ if self == Self::Injected && is_lost() => Standing::Dead,
             _ => Standing::NotYet,
@@ -180,6 +185,10 @@ pub(super) fn follow(
         match wait.goal.standing(&status) {
             Standing::Reached => return print(&Report::of_message(&status), args.json),
             Standing::Dead => break None,
+            Standing::Nobody => {
+                print(&Report::of_message(&status), args.json)?;
+                return Err(for_nobody(&status));
+            }
             Standing::NotYet => {}
         }
         match news.recv_timeout(wait.time.saturating_sub(began.elapsed())) {
@@ -214,6 +223,14 @@ fn watch(paths: &Paths, id: &str, interrupt: &Shutdown, tell: &Tell<News>) {
 
 fn ask_later(id: &str) -> String {
     format!("it is kept and goes on its way; ask later: transit-send --status {id}")
+}
+
+/// It is no failure of the message, and the same again may succeed once somebody is there.
+fn for_nobody(status: &MessageStatus) -> Failure {
+    let what = format!("wait until {} is injected", status.id);
+    let why = format!("nobody else was in {}: it is committed, and no session gets it", status.dest);
+    Failure::new(Exit::TryLater, what, why)
+        .hint("send it again once somebody is there; who is: transit-agent call list_rooms")
 }
 
 /// `why` is `None` for a message that is dead.
@@ -263,6 +280,7 @@ mod tests {
             next_attempt_at: None,
             error: None,
             recipients: recipients.iter().map(recipient).collect(),
+            for_nobody: false,
             unknown: None,
         }
     }
@@ -274,6 +292,7 @@ mod tests {
                 Standing::Reached => "reached",
                 Standing::NotYet => "not yet",
                 Standing::Dead => "dead",
+                Standing::Nobody => "nobody",
             };
         let some = ["dead", "queued"];
         assert_eq!(standing(Goal::Injected, MessageState::Committed, &some), "dead");
@@ -284,5 +303,8 @@ mod tests {
             assert_eq!(standing(goal, MessageState::Injected, &["injected"]), "reached");
             assert_eq!(standing(goal, MessageState::Dead, &["dead", "injected"]), "dead");
         }
+        let alone = MessageStatus { for_nobody: true, ..status(MessageState::Committed, &[]) };
+        assert!(matches!(Goal::Injected.standing(&alone), Standing::Nobody));
+        assert!(matches!(Goal::Settled.standing(&alone), Standing::Reached));
     }
 }

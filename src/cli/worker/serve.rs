@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{NAME, Place, base_url, master_key, paths};
+use super::{NAME, Place, base_url, master_key};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
-use crate::cli::{Common, duration};
+use crate::cli::{Common, duration, loops};
 use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::store::ledger::retention::Keep;
-use crate::store::{StoreError, config, files};
+use crate::store::{StoreError, files};
 use crate::worker::{self, Config, Limits, Ready, WorkerError};
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     loop_limit: Option<u32>,
     /// The time in which these are counted, and for which it must be quiet until more pass [default: 10m].
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = loops::parse_window)]
     loop_window: Option<Duration>,
     /// Write {"listen","url","pid",["metrics_listen"]} here once it serves; the file goes away when it stops.
     #[arg(long, value_name = "FILE")]
@@ -73,7 +73,7 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let inherited = service::inherited_listeners()
         .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;
     let limits = Limits {
-        loops: loops(args.loop_limit, args.loop_window)?,
+        loops: loops::settings(args.loop_limit, args.loop_window)?,
         connections: connections(service::descriptor_limit())?,
         ..Limits::default()
     };
@@ -117,22 +117,6 @@ fn connections(descriptors: u64) -> Result<u64, Failure> {
         return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
     }
     Ok(limits::CONNECTIONS.min(left))
-}
-
-/// When agents go round in a loop: as the options say, else the configuration.
-fn loops(limit: Option<u32>, window: Option<Duration>) -> Result<(u32, Duration), Failure> {
-    let told = match paths().ok().map(|paths| config::Config::load(&paths.config)).transpose() {
-        Ok(config) => config.and_then(|config| config.loop_guard).unwrap_or_default(),
-        Err(err) => return Err(Failure::store("read the configuration", &err)),
-    };
-    let of_config = |text: &String| {
-        duration::parse(text).map_err(|err| {
-            Failure::new(Exit::Config, "read the configuration", format_args!("loop_guard.window: {err}"))
-        })
-    };
-    let of_config = told.window.as_ref().map(of_config).transpose()?;
-    let window = window.or(of_config).unwrap_or(limits::LOOP_WINDOW);
-    Ok((limit.or(told.limit).unwrap_or(limits::LOOP_LIMIT), window))
 }
 
 /// Removes the ready file of a server that was killed, so that nobody takes it for ours.

@@ -1,5 +1,7 @@
 //! One connection to the Worker, from its hello to its end.
 
+mod round;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -205,9 +207,14 @@ impl<'a> Talk<'a> {
             }
             DaemonEvent::SendAck { id } => {
                 let stored = self.spool.outbox().sent(&id, "committed", self.host.wall());
+                let is_stored = stored.is_ok();
+                if is_stored && self.host.loops.is_round(&id) {
+                    self.came_round(&id);
+                }
                 self.settled(&id, stored, SendOutcome::Committed);
             }
             DaemonEvent::SendNak { id, code } if code.is_permanent() => self.refused(&id, code),
+            DaemonEvent::SendNak { id, code: NakCode::RateLimited } if self.held(&id) => {}
             DaemonEvent::SendNak { id, code } => {
                 tracing::info!(id, code = code.as_str(), "the Worker does not take a message now");
                 self.try_later(&id, code.as_str());
@@ -239,6 +246,7 @@ impl<'a> Talk<'a> {
 
     fn take_in(&mut self, heard: &[Delivery]) -> Result<(), StoreError> {
         let received = self.spool.receive(heard, self.host.wall())?;
+        self.note_heard(heard, &received);
         let waiting = heard.iter().zip(received).filter(|(_, received)| *received != Received::Injected);
         let agents: BTreeSet<&str> = waiting.map(|(delivery, _)| delivery.agent.as_str()).collect();
         for agent in agents {
@@ -341,6 +349,7 @@ impl<'a> Talk<'a> {
 
     fn refused(&mut self, id: &str, code: NakCode) {
         tracing::info!(id, code = code.as_str(), "the Worker has refused a message");
+        self.host.loops.came_round(id);
         if self.is_here(id) {
             // It is a message between two agents of this host, and has arrived; only the ledger does not have it.
             let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());

@@ -28,6 +28,13 @@ pub struct PeerProcess {
     pub own: u32,
 }
 
+impl PeerProcess {
+    /// Whether `pid` is what it calls itself.
+    pub fn is_called(self, pid: u32) -> bool {
+        self.pid == pid || self.own == pid
+    }
+}
+
 /// What the daemon learns from an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DaemonSideEvent {
@@ -50,7 +57,7 @@ pub enum DaemonSideEvent {
         /// Whether another attempt can succeed.
         retryable: bool,
     },
-    /// The session's state.
+    /// The session's state, as [`status_word`] has it.
     Status(String),
     /// The session answered a ping.
     Alive,
@@ -89,6 +96,7 @@ impl Delivery {
 pub struct DaemonSide {
     out: Outputs<DaemonSideEvent>,
     peer: PeerProcess,
+    ancestors: Vec<PeerProcess>,
     started: Mono,
     stage: Stage,
     open: BTreeMap<String, Delivery>,
@@ -97,7 +105,15 @@ pub struct DaemonSide {
 impl DaemonSide {
     /// A connection that was just accepted.
     pub fn new(peer: PeerProcess, now: Mono) -> Self {
-        Self { out: Outputs::new(), peer, started: now, stage: Stage::New, open: BTreeMap::new() }
+        let (out, ancestors, open) = (Outputs::new(), Vec::new(), BTreeMap::new());
+        Self { out, peer, ancestors, started: now, stage: Stage::New, open }
+    }
+
+    /// Lets the peer register for one of these as well: an adapter may be a child of the harness that it serves. The
+    /// caller has seen to it that each is an ancestor of the peer and of the same user.
+    pub fn with_ancestors(mut self, ancestors: Vec<PeerProcess>) -> Self {
+        self.ancestors = ancestors;
+        self
     }
 
     /// Takes what happened.
@@ -121,8 +137,7 @@ impl DaemonSide {
         self.out.poll(next)
     }
 
-    /// Takes the registration. `capability` is what every later frame of this adapter must carry. Said once more, it
-    /// tells the adapter its new name.
+    /// Takes the registration. `capability` is what every later frame of this adapter must carry.
     pub fn registered(&mut self, agent: &str, address: &str, generation: u64, capability: String, now: Mono) {
         let frame = HostFrame::Registered {
             agent: agent.to_owned(),
@@ -132,6 +147,19 @@ impl DaemonSide {
         };
         self.out.write(frame.encode());
         self.stage = Stage::Registered { capability, next_ping: now + limits::AGENT_PING };
+    }
+
+    /// Tells the adapter its new name: `registered` once more, with the capability that it has. Nothing is said to one
+    /// that is not registered.
+    pub fn renamed(&mut self, agent: &str, address: &str, generation: u64) {
+        let Stage::Registered { capability, .. } = &self.stage else { return };
+        let frame = HostFrame::Registered {
+            agent: agent.to_owned(),
+            address: address.to_owned(),
+            generation,
+            capability: capability.clone(),
+        };
+        self.out.write(frame.encode());
     }
 
     /// Refuses the registration and ends the connection. `text` is one line for people.
@@ -204,7 +232,7 @@ impl DaemonSide {
     }
 
     fn register(&mut self, register: Register) {
-        match refusal(&register, self.peer) {
+        match refusal(&register, self.peer, &self.ancestors) {
             Some((code, text)) => self.refuse(code, &text),
             None => {
                 self.stage = Stage::Asked;
@@ -226,7 +254,7 @@ impl DaemonSide {
             }
             AdapterFrame::Status { status, .. } => {
                 self.sign_of_life(now);
-                self.out.event(DaemonSideEvent::Status(status));
+                self.out.event(DaemonSideEvent::Status(status_word(&status).to_owned()));
             }
             AdapterFrame::Pong { .. } => {
                 self.sign_of_life(now);
@@ -297,7 +325,11 @@ fn capability_of(frame: &AdapterFrame) -> &str {
 }
 
 /// Why a registration cannot stand whatever the daemon knows: a code and a line for people.
-fn refusal(register: &Register, peer: PeerProcess) -> Option<(&'static str, String)> {
+fn refusal(
+    register: &Register,
+    peer: PeerProcess,
+    ancestors: &[PeerProcess],
+) -> Option<(&'static str, String)> {
     if register.proto != PROTO {
         let text = format!("this daemon speaks transit-agent/1, not {}", register.proto);
         return Some(("unsupported_proto", text));
@@ -305,8 +337,12 @@ fn refusal(register: &Register, peer: PeerProcess) -> Option<(&'static str, Stri
     if peer.pid == 0 {
         return Some(("pid_not_visible", NOT_VISIBLE.to_owned()));
     }
-    if register.pid != peer.pid && register.pid != peer.own {
-        let text = format!("the frame says pid {}, the socket's peer is pid {}", register.pid, peer.pid);
+    let is_its_own = peer.is_called(register.pid);
+    if !is_its_own && !ancestors.iter().any(|ancestor| ancestor.is_called(register.pid)) {
+        let text = format!(
+            "the frame says pid {}, which is neither the socket's peer, pid {}, nor an ancestor of it",
+            register.pid, peer.pid
+        );
         return Some(("pid_mismatch", text));
     }
     if let Err(err) = register.harness.parse::<Harness>() {
@@ -319,6 +355,15 @@ fn refusal(register: &Register, peer: PeerProcess) -> Option<(&'static str, Stri
     }
     let name = register.name.as_deref()?.parse::<Name>();
     name.err().map(|err| ("invalid_name", err.to_string()))
+}
+
+/// The word for a session's state, whatever word its harness has for it; one that is not known stands as it is.
+pub fn status_word(status: &str) -> &str {
+    match status {
+        "busy" | "retry" => "working",
+        "shell" => "idle",
+        other => other,
+    }
 }
 
 /// What a process is told whose pid cannot be seen, and what to do about it.

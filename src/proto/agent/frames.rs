@@ -55,7 +55,7 @@ pub struct Register {
     pub harness: String,
     /// The harness's own name of the session; with `harness`, the identity of the agent.
     pub session_id: String,
-    /// The adapter's process; it must be the peer of the socket.
+    /// The harness's process; it must be the peer of the socket, or an ancestor of that one.
     pub pid: u32,
     /// The session's working directory.
     pub cwd: String,
@@ -66,6 +66,9 @@ pub struct Register {
     /// A declared name; without one, the stored one or a generated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The terminal pane that it runs in, as its environment says; what is typed there would reach the same agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane_id: Option<String>,
 }
 
 /// A frame from the daemon to an adapter.

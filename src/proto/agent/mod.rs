@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! adapter                           daemon
-//! connected ── register ──────────► accepted          10 s for it; its pid must be the socket's peer
+//! connected ── register ──────────► accepted          10 s for it; its pid must be the socket's peer,
+//!                                                     or an ancestor of that one
 //!           ◄─ registered ───────── registered        or register_err, and a close
 //!           ◄─ deliver ────────────                   30 s for an answer, from the last status or pong
 //!           ── deliver_ack ───────►                   once it is durably visible; late is good too
@@ -21,7 +22,7 @@ mod frames;
 mod tests;
 
 pub use adapter_side::{AdapterEvent, AdapterSide};
-pub use daemon_side::{DaemonSide, DaemonSideEvent, NOT_VISIBLE, PeerProcess};
+pub use daemon_side::{DaemonSide, DaemonSideEvent, NOT_VISIBLE, PeerProcess, status_word};
 pub use frames::{AdapterFrame, HostFrame, Register, decode_adapter, decode_host};
 
 /// The version that both ends speak.

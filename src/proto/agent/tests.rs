@@ -17,6 +17,7 @@ fn register() -> Register {
         title: "a title".into(),
         status: "idle".into(),
         name: None,
+        pane_id: None,
     }
 }
 
@@ -92,6 +93,28 @@ fn the_owner_decides_about_a_registration_of_the_right_form() {
     let drained = drain(|| side.poll());
     assert_eq!(drained.writes, [r#"{"t":"register_err","code":"name_taken","error":"somebody has it"}"#]);
     assert!(drained.close.is_some());
+}
+
+#[test]
+fn an_adapter_may_register_for_the_harness_that_it_is_a_child_of() {
+    let side =
+        || daemon().with_ancestors(vec![PeerProcess { pid: 5, own: 2 }, PeerProcess { pid: 4, own: 4 }]);
+    for pid in [7, 5, 2, 4] {
+        let drained = heard(&mut side(), &AdapterFrame::Register(Register { pid, ..register() }), 1);
+        assert!(matches!(&drained.events[..], [DaemonSideEvent::Register(_)]), "{pid}");
+    }
+    let drained = heard(&mut side(), &AdapterFrame::Register(Register { pid: 3, ..register() }), 1);
+    assert!(drained.writes[0].contains("pid_mismatch"), "{:?}", drained.writes);
+}
+
+#[test]
+fn every_harness_has_the_same_words_for_its_state() {
+    for (said, is) in
+        [("busy", "working"), ("retry", "working"), ("shell", "idle"), ("blocked", "blocked"), ("Zen", "Zen")]
+    {
+        let status = AdapterFrame::Status { status: said.into(), capability: CAPABILITY.into() };
+        assert_eq!(heard(&mut registered(), &status, 1).events, [DaemonSideEvent::Status(is.into())]);
+    }
 }
 
 #[test]

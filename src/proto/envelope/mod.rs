@@ -23,6 +23,9 @@ use crate::text;
 /// What the last attribute of every envelope says.
 pub const SCHEMA: &str = "transit/1";
 
+/// Who speaks when it is none of the agents and nobody outside: a message came back, or agents may go on.
+pub const SYSTEM: &str = "transit";
+
 /// The preview of a channel delivery that has no text.
 pub const NO_TEXT: &str = "(no text — attachments or an empty body)";
 

@@ -23,9 +23,9 @@ pub use self::settle::{Refused, injected, injected_by_seq, reconnected, refused,
 pub use self::take::{Known, Taken, known, refuse, take};
 pub use self::text::{Text, text};
 use super::{Row, StoreError};
-
 /// The sender of bounces, and the host that their rows name.
-pub const SYSTEM: &str = "transit";
+pub use crate::proto::envelope::SYSTEM;
+
 /// The operator, as the sender of messages to rooms.
 pub const OPERATOR: &str = "operator@transit";
 /// What a daemon says when a person is typing where the envelope would go: it costs no attempt.

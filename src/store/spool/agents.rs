@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, Transaction};
 
-use super::Spool;
+use super::{Spool, renaming};
 use crate::addr::{Harness, Name};
 use crate::clock::Wall;
 use crate::store::StoreError;
@@ -40,6 +40,12 @@ pub enum PlaceError {
         /// The name.
         name: Name,
     },
+    /// Another session of this host has had the name, and may come back to it.
+    #[error("{name} is the name of another session of this host")]
+    Kept {
+        /// The name.
+        name: Name,
+    },
     /// No free name was found.
     #[error("no free name was found in {TRIES} tries")]
     NoName,
@@ -50,7 +56,8 @@ pub enum PlaceError {
 
 impl Spool {
     /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes. A name of
-    /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use.
+    /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use. What the
+    /// session has claimed since it declared the same name for the first time, it keeps. Its mail goes with it.
     ///
     /// # Errors
     /// When the name is in use, none is free, or the place cannot be stored.
@@ -64,8 +71,10 @@ impl Spool {
     ) -> Result<Place, PlaceError> {
         self.write(|tx| {
             let stored = find(tx, who)?;
+            let same = stored.as_ref().is_some_and(|(_, before)| declared == before.as_ref());
             let (name, is_auto) = match (declared, &stored) {
-                (Some(name), Some(had)) if *name == had.name => (name.clone(), had.is_auto),
+                (Some(_), Some((had, _))) if same => (had.name.clone(), had.is_auto),
+                (Some(name), Some((had, _))) if *name == had.name => (name.clone(), had.is_auto),
                 (Some(name), _) => {
                     if is_live(name) && holder(tx, name)?.is_some_and(|holder| holder != *who) {
                         return Ok(Err(PlaceError::Taken { name: name.clone() }));
@@ -73,7 +82,7 @@ impl Spool {
                     tx.execute("DELETE FROM agents WHERE name = ?1", [name.as_str()])?;
                     (name.clone(), false)
                 }
-                (None, Some(had)) => (had.name.clone(), had.is_auto),
+                (None, Some((had, _))) => (had.name.clone(), had.is_auto),
                 (None, None) => {
                     let mut free = None;
                     for _ in 0..TRIES {
@@ -89,9 +98,35 @@ impl Spool {
                     }
                 }
             };
-            let generation = stored.map_or(0, |had| had.generation) + 1;
+            let generation = stored.as_ref().map_or(0, |(had, _)| had.generation) + 1;
             let place = Place { name, is_auto, generation };
-            put(tx, who, &place, now)?;
+            if let Some((had, _)) = stored.as_ref().filter(|(had, _)| had.name != place.name) {
+                renaming::take_along(tx, &had.name, &place.name)?;
+            }
+            let declared = declared.or(stored.as_ref().and_then(|(_, before)| before.as_ref()));
+            put(tx, who, &place, declared, now)?;
+            Ok(Ok(place))
+        })?
+    }
+
+    /// Gives a session that has a place the name that it claims. Its mail goes with it, and it keeps the name, also when
+    /// it registers anew and declares what it declared before. A name of its own is no other one.
+    ///
+    /// # Errors
+    /// When another session of this host has or had the name, the session has no place, or it cannot be stored.
+    pub fn rename(&mut self, who: &Identity, name: &Name, now: Wall) -> Result<Place, PlaceError> {
+        self.write(|tx| {
+            if holder(tx, name)?.is_some_and(|holder| holder != *who) {
+                return Ok(Err(PlaceError::Kept { name: name.clone() }));
+            }
+            let Some((had, declared)) = find(tx, who)? else { return Ok(Err(PlaceError::NoName)) };
+            let is_other = had.name != *name;
+            let generation = had.generation + u64::from(is_other);
+            let place = Place { name: name.clone(), is_auto: false, generation };
+            if is_other {
+                renaming::take_along(tx, &had.name, name)?;
+            }
+            put(tx, who, &place, declared.as_ref(), now)?;
             Ok(Ok(place))
         })?
     }
@@ -105,11 +140,16 @@ impl Spool {
     }
 }
 
-fn find(tx: &Transaction<'_>, who: &Identity) -> rusqlite::Result<Option<Place>> {
-    tx.prepare_cached("SELECT name, named_by, generation FROM agents WHERE harness = ?1 AND session_id = ?2")?
+/// A session's place, and what it declared when it got it.
+fn find(tx: &Transaction<'_>, who: &Identity) -> rusqlite::Result<Option<(Place, Option<Name>)>> {
+    let sql =
+        "SELECT name, named_by, generation, declared FROM agents WHERE harness = ?1 AND session_id = ?2";
+    tx.prepare_cached(sql)?
         .query_row((who.harness.as_str(), &who.session_id), |row| {
             let is_auto = row.get_ref(1)?.as_str()? == "auto";
-            Ok(Place { name: parsed(row, 0)?, is_auto, generation: row.get(2).map(i64::cast_unsigned)? })
+            let generation = row.get(2).map(i64::cast_unsigned)?;
+            let declared = row.get_ref(3)?.as_str_or_null()?.map(|_| parsed(row, 3)).transpose()?;
+            Ok((Place { name: parsed(row, 0)?, is_auto, generation }, declared))
         })
         .optional()
 }
@@ -129,13 +169,19 @@ where
     })
 }
 
-fn put(tx: &Transaction<'_>, who: &Identity, place: &Place, now: Wall) -> rusqlite::Result<()> {
+fn put(
+    tx: &Transaction<'_>,
+    who: &Identity,
+    place: &Place,
+    declared: Option<&Name>,
+    now: Wall,
+) -> rusqlite::Result<()> {
     let named_by = if place.is_auto { "auto" } else { "user" };
     tx.execute(
-        "INSERT INTO agents (harness, session_id, name, named_by, generation, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO agents (harness, session_id, name, named_by, generation, updated_at, declared)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (harness, session_id) DO UPDATE SET name = excluded.name, named_by = excluded.named_by,
-             generation = excluded.generation, updated_at = excluded.updated_at",
+             generation = excluded.generation, updated_at = excluded.updated_at, declared = excluded.declared",
         (
             who.harness.as_str(),
             &who.session_id,
@@ -143,6 +189,7 @@ fn put(tx: &Transaction<'_>, who: &Identity, place: &Place, now: Wall) -> rusqli
             named_by,
             place.generation.cast_signed(),
             now.0,
+            declared.map(Name::as_str),
         ),
     )
     .map(drop)
@@ -185,6 +232,38 @@ mod tests {
         assert_eq!(remember("2", Some("jess"), "").unwrap(), place("jess", false, 2), "its holder is gone");
         assert_eq!(remember("1", None, "jess").unwrap(), place("auto-a", true, 1));
         assert!(spool.knows_agent("jess").unwrap() && !spool.knows_agent("omar").unwrap());
+    }
+
+    #[test]
+    fn a_claimed_name_stays_until_another_one_is_declared() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        let nobody = |_: &Name| false;
+        let place = |text: &str, is_auto, generation| Place { name: name(text), is_auto, generation };
+        let remember = |spool: &mut Spool, session: &str, declared: Option<&str>| {
+            let (declared, made) = (declared.map(name), || name("auto-a"));
+            spool.remember(&who(session), declared.as_ref(), nobody, made, Wall(0)).unwrap()
+        };
+        remember(&mut spool, "1", Some("jess"));
+        remember(&mut spool, "2", None);
+        assert_eq!(spool.rename(&who("1"), &name("ops"), Wall(1)).unwrap(), place("ops", false, 2));
+        assert_eq!(spool.rename(&who("1"), &name("ops"), Wall(1)).unwrap(), place("ops", false, 2), "again");
+        for taken in ["ops", "auto-a"] {
+            let other = who(if taken == "ops" { "2" } else { "1" });
+            let refused = spool.rename(&other, &name(taken), Wall(1));
+            assert!(matches!(refused, Err(PlaceError::Kept { .. })), "{refused:?}");
+        }
+        assert_eq!(
+            remember(&mut spool, "1", Some("jess")),
+            place("ops", false, 3),
+            "it declares nothing new"
+        );
+        assert_eq!(remember(&mut spool, "1", None), place("ops", false, 4));
+        assert_eq!(remember(&mut spool, "1", Some("jo")), place("jo", false, 5));
+        assert_eq!(remember(&mut spool, "1", Some("jo")), place("jo", false, 6));
+        assert_eq!(spool.rename(&who("2"), &name("jess"), Wall(1)).unwrap(), place("jess", false, 2));
+        assert_eq!(remember(&mut spool, "2", None), place("jess", false, 3), "what was made up was given up");
+        assert!(spool.rename(&who("3"), &name("new"), Wall(1)).is_err(), "it has no place");
     }
 
     #[test]

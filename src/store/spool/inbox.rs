@@ -101,6 +101,20 @@ impl Spool {
         })
     }
 
+    /// Puts a word of the system into the inbox that is shown from `due` on, whatever sessions come and go until then.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn put_notice(&mut self, notice: &Delivery, due: Wall, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            insert(tx, notice, false, now)?;
+            // Its age counts from then on.
+            tx.prepare_cached("UPDATE inbox SET due_at = ?3, updated_at = ?3 WHERE id = ?1 AND agent = ?2")?
+                .execute((&notice.id, &notice.agent, due.0))
+                .map(drop)
+        })
+    }
+
     /// Takes back what [`put_local`](Self::put_local) has put in, if no session has it yet. Answers whether one has.
     ///
     /// # Errors
@@ -245,16 +259,18 @@ impl Spool {
         })
     }
 
-    /// The agent has a new session: whatever was kept for it is due now.
+    /// The agent has a new session: whatever was kept for it is due now, but for what was never to be shown before its
+    /// time.
     ///
     /// # Errors
     /// When it cannot be stored.
     pub fn release(&mut self, agent: &str) -> Result<(), StoreError> {
         self.write(|tx| {
             tx.prepare_cached(
-                "UPDATE inbox SET due_at = 0 WHERE agent = ?1 AND state = 'waiting' AND due_at > 0",
+                "UPDATE inbox SET due_at = 0
+                 WHERE agent = ?1 AND state = 'waiting' AND due_at > 0 AND (attempts > 0 OR due_at = ?2)",
             )?
-            .execute([agent])
+            .execute((agent, HELD))
             .map(drop)
         })
     }
@@ -328,11 +344,12 @@ fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)
 }
 
-/// Who a message is from. Deliveries of sources keep no order: each is shown until it is settled, however long that
-/// takes, so that one would hold up the others for ever.
+/// Who a message is from, so that the next ones of the same sender come after it. Deliveries of sources keep no order:
+/// each is shown until it is settled, however long that takes, so that one would hold up the others for ever. Nor do
+/// the system's words, each of which is about something else.
 fn sender(delivery: &Delivery) -> Option<&str> {
     let is_message = IdKind::of(&delivery.id) == Some(IdKind::Message);
-    envelope::sender(&delivery.envelope).filter(|_| is_message)
+    envelope::sender(&delivery.envelope).filter(|sender| is_message && *sender != envelope::SYSTEM)
 }
 
 struct Known {

@@ -1,6 +1,7 @@
 //! What the inbox knows of a message that may never have left this host.
 
 use super::Spool;
+use crate::clock::Wall;
 use crate::store::StoreError;
 
 /// One inbox row of a message.
@@ -29,7 +30,49 @@ pub enum LocalState {
     Refused,
 }
 
+/// A delivery that no session has taken yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// `tx_…` or `dlv_…`.
+    pub id: String,
+    /// The recipient's name.
+    pub agent: String,
+    /// When it came.
+    pub received_at: Wall,
+    /// Refusals that have passed.
+    pub attempts: u32,
+    /// Why it was not taken the last time, as a stable word.
+    pub code: Option<String>,
+}
+
 impl Spool {
+    /// The newest deliveries that wait, at most `most`, oldest first; and how many wait.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn waiting(&self, most: usize) -> Result<(Vec<Held>, u64), StoreError> {
+        self.read(|db| {
+            let mut query = db.prepare_cached(
+                "SELECT id, agent, received_at, attempts, code FROM inbox WHERE state = 'waiting'
+                 ORDER BY seq DESC LIMIT ?1",
+            )?;
+            let held = query.query_map([i64::try_from(most).unwrap_or(i64::MAX)], |row| {
+                Ok(Held {
+                    id: row.get("id")?,
+                    agent: row.get("agent")?,
+                    received_at: Wall(row.get("received_at")?),
+                    attempts: row.get("attempts")?,
+                    code: row.get("code")?,
+                })
+            })?;
+            let mut held: Vec<Held> = held.collect::<rusqlite::Result<_>>()?;
+            held.reverse();
+            let total = "SELECT count(*) FROM inbox WHERE state = 'waiting'";
+            let total = db.query_row(total, [], |row| row.get::<_, i64>(0))?;
+            Ok((held, total.cast_unsigned()))
+        })
+    }
+
     /// The inbox rows of this id, one an agent.
     ///
     /// # Errors

@@ -5,10 +5,13 @@
 //! transaction is committed: write-ahead log, `synchronous=FULL`.
 
 pub mod agents;
+pub mod held;
 pub mod inbox;
 pub mod local;
 pub mod look;
 pub mod outbox;
+pub mod passed;
+mod renaming;
 pub mod rescue;
 
 use std::fs::{self, File};
@@ -35,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/spool_0001_outbox.sql"),
     include_str!("../sql/spool_0002_inbox.sql"),
     include_str!("../sql/spool_0003_order.sql"),
+    include_str!("../sql/spool_0004_declared.sql"),
 ];
 
 /// The newest schema that this program knows.

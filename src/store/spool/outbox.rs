@@ -200,6 +200,18 @@ impl Outbox<'_> {
         })
     }
 
+    /// It is not kept after all, and its sender is told so. Only for whoever has claimed it; answers whether it is gone.
+    ///
+    /// # Errors
+    /// Whatever the disk says. It stays then.
+    pub fn drop_claimed(&mut self, id: &str, by: Process) -> Result<bool, StoreError> {
+        let sql = "DELETE FROM outbox WHERE id = ?1 AND claim_pid = ?2 AND claim_start = ?3";
+        let gone = self
+            .0
+            .write(|tx| tx.prepare_cached(sql)?.execute(params![id, by.pid, by.start_time.cast_signed()]))?;
+        Ok(gone > 0)
+    }
+
     /// It will not be tried again, and why. What was sent stays sent.
     ///
     /// # Errors

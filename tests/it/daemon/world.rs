@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -68,7 +69,12 @@ pub(super) struct Adapter {
 
 impl Adapter {
     pub(super) fn connect(home: &Home) -> Self {
-        let stream = UnixStream::connect(home.data().join("agent.sock")).unwrap();
+        Self::through(&home.data().join("agent.sock"))
+    }
+
+    /// Connects to a socket that may be another process's, which passes everything on.
+    pub(super) fn through(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
         Self { stream, lines, capability: String::new() }

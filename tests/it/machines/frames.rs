@@ -105,8 +105,9 @@ pub(super) fn worker_frame() -> BoxedStrategy<WorkerFrame> {
 fn register() -> impl Strategy<Value = Register> {
     let likely = |word: &'static str| prop_oneof![4 => Just(word.to_owned()), 1 => text()];
     let pid = prop_oneof![4 => Just(7), 1 => any::<u32>()];
-    (likely("program"), likely("s-1"), pid, text(), text(), text(), option::of(likely("jess"))).prop_map(
-        |(harness, session_id, pid, cwd, title, status, name)| Register {
+    let optional = (option::of(likely("jess")), option::of(likely("w1:p1")));
+    (likely("program"), likely("s-1"), pid, text(), text(), text(), optional).prop_map(
+        |(harness, session_id, pid, cwd, title, status, (name, pane_id))| Register {
             proto: 1,
             harness,
             session_id,
@@ -115,6 +116,7 @@ fn register() -> impl Strategy<Value = Register> {
             title,
             status,
             name,
+            pane_id,
         },
     )
 }
@@ -155,12 +157,11 @@ pub(super) fn call() -> impl Strategy<Value = Call> {
         Just(Op::Kick),
         (text(), text(), option::of(text()), any::<Option<u64>>())
             .prop_map(|(to, body, reply_to, wait_ms)| Op::Send { to, body, reply_to, wait_ms }),
+        Just(Op::Inbox),
         text().prop_map(|id| Op::MessageStatus { id }),
+        text().prop_map(|name| Op::ClaimName { name }),
         (text(), json()).prop_map(|(method, params)| Op::Rpc { method, params }),
     ];
-    (op, option::of(text()), option::of(text())).prop_map(|(op, pane_id, as_agent)| Call {
-        op,
-        pane_id,
-        as_agent,
-    })
+    (op, option::of(text()), option::of(text()), option::of(text()))
+        .prop_map(|(op, pane_id, session_id, as_agent)| Call { op, pane_id, session_id, as_agent })
 }

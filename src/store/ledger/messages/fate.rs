@@ -26,13 +26,15 @@ pub struct Recipient {
 }
 
 impl Fate {
-    /// `queued` while a delivery can still succeed; then `dead` if one of them did not, else `injected`.
+    /// `queued` while a delivery can still succeed; then `dead` if one of them did not, else `injected`. `committed`
+    /// when it was for nobody: a post to a room with nobody else in it.
     pub fn state(&self) -> &'static str {
         let has = |state: &str| self.recipients.iter().any(|recipient| recipient.state == state);
         match self.nak {
             Some(_) => "dead",
             None if has("queued") => "queued",
             None if has("dead") => "dead",
+            None if self.recipients.is_empty() => "committed",
             None => "injected",
         }
     }
@@ -83,5 +85,6 @@ mod tests {
         assert_eq!(state(None, &["injected", "dead"]), "dead");
         assert_eq!(state(None, &["injected", "injected"]), "injected");
         assert_eq!(state(Some(NakCode::NoRoute), &[]), "dead");
+        assert_eq!(state(None, &[]), "committed", "nobody has it");
     }
 }

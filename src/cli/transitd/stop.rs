@@ -1,0 +1,42 @@
+//! `transitd stop`: ends the daemon in order, by its process.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::cli::control;
+use crate::cli::output::{Exit, Failure};
+use crate::net::unix::{self, Peer, TRANSIT_SOCK};
+
+/// Time for a daemon to stop.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// Ends the daemon by its process, so that a later one of the same pid is never meant.
+///
+/// # Errors
+/// When there is no daemon, it may not be ended from here, or it does not end in time.
+pub(super) fn run() -> Result<Exit, Failure> {
+    let failed = |err: rustix::io::Errno| Failure::new(Exit::Io, "stop transitd", err);
+    // The pid is the kernel's: the one that a daemon tells of itself is another process's outside of its container.
+    let stream = unix::connect(&control::paths()?, TRANSIT_SOCK).map_err(|err| control::unreachable(&err))?;
+    let peer = Peer::of(&stream).map_err(|err| Failure::new(Exit::Io, "ask for transitd's process", err))?;
+    let pid = Pid::from_raw(peer.pid.cast_signed()).ok_or_else(|| {
+        let why = "it runs in another pid namespace (a container), where this process cannot reach it";
+        Failure::new(Exit::NoPermission, "stop transitd", why)
+    })?;
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(Exit::Ok),
+        opened => opened.map_err(failed)?,
+    };
+    match pidfd_send_signal(&process, Signal::TERM) {
+        Err(rustix::io::Errno::SRCH) => return Ok(Exit::Ok),
+        sent => sent.map_err(failed)?,
+    }
+    let wait = Timespec { tv_sec: STOP_WAIT.as_secs().cast_signed(), tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&wait)).map_err(failed)?;
+    if ended == 0 {
+        return Err(Failure::new(Exit::TryLater, "stop transitd", "it takes longer than 30 s"));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,280 @@
+//! One agent in one pane: a thread that hands over what is due to it, one envelope after the other.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::socket::Socket;
+use super::{Health, Held, locked, transcript};
+use crate::clock::Mono;
+use crate::daemon::dispatch::{Carrier, Dispatch};
+use crate::daemon::host::Host;
+use crate::daemon::registry::Session;
+use crate::net::wake::Wake;
+use crate::proto::herdr::{
+    Agent, Delivery, Fault, Hold, Job, Request, Step, Told, Verdict, is_free, pane_text,
+};
+use crate::store::config::DeliveryMode;
+use crate::store::spool::inbox::Outcome;
+
+/// What the Worker is told while a person is in the way. It costs no attempt.
+const BUSY: &str = "draft_busy";
+/// How often a pane is looked at in which somebody types, or is asked something.
+const LOOK: Duration = Duration::from_secs(2);
+/// Longest time that the thread sleeps.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Programs that have an adapter of their own.
+const NATIVE: [&str; 4] = ["claude", "omp", "opencode", "pi"];
+
+/// What the thread of a pane and the thread that asks Herdr share.
+pub(super) struct Shared {
+    /// The agent as it was found first: the pane, the terminal in it, and its program.
+    pub(super) agent: Agent,
+    pub(super) wake: Wake,
+    over: AtomicBool,
+    renamed: Mutex<Option<Session>>,
+}
+
+impl Shared {
+    pub(super) fn new(agent: Agent, wake: Wake) -> Self {
+        Self { agent, wake, over: AtomicBool::default(), renamed: Mutex::default() }
+    }
+
+    /// The agent is not there any more, or is reached another way.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// The agent goes by another name from now on; what is under way comes to its end first.
+    pub(super) fn rename(&self, session: Session) {
+        *locked(&self.renamed) = Some(session);
+        self.wake.wake();
+    }
+}
+
+/// What was handed over and has its turn to come.
+#[derive(Default)]
+struct Queue(VecDeque<(String, String)>);
+
+impl Carrier for Queue {
+    fn deliver(&mut self, id: &str, envelope: String, _: Mono) {
+        self.0.push_back((id.to_owned(), envelope));
+    }
+}
+
+struct Line<'a> {
+    host: &'a Host,
+    socket: &'a Socket,
+    shared: &'a Shared,
+    session: Session,
+    dispatch: Dispatch,
+    queue: Queue,
+    /// When to look whether the person is done, while somebody types or is asked something.
+    look_at: Option<Mono>,
+}
+
+/// Hands over until the agent is gone or the daemon stops.
+pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: Session, dispatch: Dispatch) {
+    let mut line = Line { host, socket, shared, session, dispatch, queue: Queue::default(), look_at: None };
+    while !line.is_over() {
+        line.round();
+    }
+    line.forget_hold();
+    line.dispatch.end(host, &line.session);
+    tracing::info!(agent = %line.session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
+}
+
+impl Line<'_> {
+    fn is_over(&self) -> bool {
+        let mailbox = &self.session.mailbox;
+        self.shared.over.load(Ordering::Acquire) || mailbox.is_replaced() || mailbox.is_ended()
+    }
+
+    fn round(&mut self) {
+        if let Some(session) = locked(&self.shared.renamed).take() {
+            self.take_name(session);
+        }
+        self.dispatch.advance(self.host, &mut self.queue);
+        if let Some((id, envelope)) = self.queue.0.pop_front() {
+            self.carry(id, envelope);
+            return;
+        }
+        let now = self.host.now();
+        let next = [self.dispatch.next(), self.look_at].into_iter().flatten().min();
+        self.shared.wake.wait(next.map_or(LONGEST_WAIT, |at| at.since(now)).min(LONGEST_WAIT));
+        let now = self.host.now();
+        self.dispatch.look(now);
+        if self.look_at.is_some_and(|at| now >= at) && !self.is_over() {
+            self.look_again();
+        }
+    }
+
+    /// Brings one envelope into the pane, or finds out why not.
+    fn carry(&mut self, id: String, envelope: String) {
+        let settings = &self.host.herdr.settings;
+        let agent = &self.shared.agent;
+        let failed = |code: &str| Verdict::Failed { code: code.to_owned() };
+        let verdict = if settings.mode == DeliveryMode::Require && NATIVE.contains(&agent.kind.as_str()) {
+            failed("adapter_unavailable")
+        } else if !matches!(*locked(&self.host.herdr.health), Health::Connected { .. }) {
+            failed("herdr_unavailable")
+        } else {
+            let job = Job {
+                id: id.clone(),
+                envelope,
+                pane_id: agent.pane_id.clone(),
+                terminal_id: agent.terminal_id.clone(),
+                kind: agent.kind.clone(),
+                guard: settings.guard,
+            };
+            match self.drive(Delivery::new(job)) {
+                Some(verdict) => verdict,
+                // It is over here; the row is given back with all others.
+                None => return,
+            }
+        };
+        self.settle(id, verdict);
+    }
+
+    fn settle(&mut self, id: String, verdict: Verdict) {
+        let now = self.host.now();
+        let pane = &self.shared.agent.pane_id;
+        match verdict {
+            Verdict::Shown(proof) => {
+                tracing::debug!(id, pane, ?proof, "the agent has it");
+                self.forget_hold();
+                self.dispatch.answered(id, Outcome::Injected, now);
+            }
+            Verdict::Failed { code } => {
+                tracing::info!(id, pane, code, "a delivery to a pane failed; it is tried again");
+                self.dispatch.answered(id, Outcome::Refused { code, retryable: true }, now);
+            }
+            Verdict::Held(hold) => {
+                self.hold(hold);
+                self.dispatch.held(id, BUSY, now);
+                for (id, _) in std::mem::take(&mut self.queue.0) {
+                    self.dispatch.held(id, BUSY, now);
+                }
+            }
+        }
+    }
+
+    /// Makes the steps of a delivery; `None` when the agent or the daemon went away in the middle.
+    fn drive(&self, mut delivery: Delivery) -> Option<Verdict> {
+        loop {
+            let told = match delivery.step() {
+                Step::Done(verdict) => return Some(verdict),
+                Step::Ask(request) => Told::Answer(self.ask(&request)),
+                Step::Search(path) => Told::Searched(transcript::search(Path::new(&path), delivery.needle())),
+                Step::Wait(wait) => {
+                    self.rest(wait);
+                    Told::Waited
+                }
+            };
+            if self.is_over() {
+                return None;
+            }
+            delivery.told(told);
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Value, Fault> {
+        self.socket.ask(request, &self.shared.wake, || self.is_over())
+    }
+
+    /// Lets time pass. Whoever wakes the thread for new rows does not shorten it.
+    fn rest(&self, wait: Duration) {
+        let until = self.host.now() + wait;
+        while !self.is_over() {
+            let left = until.since(self.host.now());
+            if left.is_zero() {
+                return;
+            }
+            self.shared.wake.wait(left);
+        }
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        self.look_at = Some(self.host.now() + LOOK);
+        let agent = self.session.place.name.to_string();
+        let pane = self.shared.agent.pane_id.clone();
+        let mut holds = locked(&self.host.herdr.holds);
+        let is_new = !holds.contains_key(&pane);
+        let held = holds.entry(pane.clone()).or_insert_with(|| Held {
+            agent: agent.clone(),
+            hold,
+            since: self.host.wall(),
+        });
+        held.hold = hold;
+        if is_new {
+            let why = match hold {
+                Hold::Draft => "somebody types there",
+                Hold::Blocked => "it asks the person something",
+            };
+            tracing::info!(agent, pane, why, "an envelope waits until the pane is free");
+        }
+    }
+
+    fn forget_hold(&mut self) {
+        self.look_at = None;
+        locked(&self.host.herdr.holds).remove(&self.shared.agent.pane_id);
+    }
+
+    /// Is the person done? Then everything that waits is due, here and at the Worker.
+    fn look_again(&mut self) {
+        if !self.is_free() {
+            self.look_at = Some(self.host.now() + LOOK);
+            return;
+        }
+        if let Err(err) = self.dispatch.release(self.host.now()) {
+            tracing::error!(%err, "could not release what waits for a pane; trying again");
+            self.look_at = Some(self.host.now() + LOOK);
+            return;
+        }
+        self.forget_hold();
+        self.host.registry.tell_again();
+        self.host.uplink.wake();
+    }
+
+    fn is_free(&self) -> bool {
+        let pane = &self.shared.agent.pane_id;
+        match self.ask(&Request::agent(pane)).ok().and_then(|result| Agent::of(&result)) {
+            Some(agent) if !agent.is_held() => {}
+            _ => return false,
+        }
+        if !self.host.herdr.settings.guard {
+            return true;
+        }
+        let screen = self.ask(&Request::read_styled(pane)).or_else(|_| self.ask(&Request::read(pane)));
+        screen.is_ok_and(|result| is_free(&self.shared.agent.kind, pane_text(&result).unwrap_or_default()))
+    }
+
+    /// From now on this is the agent's name; what waits for it comes along.
+    fn take_name(&mut self, session: Session) {
+        let old = self.session.place.name.clone();
+        let new = session.place.name.clone();
+        self.host.registry.enter(session.clone());
+        self.session = session;
+        let moved = self.host.spool().and_then(|mut spool| {
+            spool.readdress(old.as_str(), new.as_str())?;
+            Dispatch::new(spool, new.as_str(), self.host.now())
+        });
+        match moved {
+            Ok(dispatch) => {
+                self.dispatch.settle_last(self.host);
+                self.dispatch = dispatch;
+            }
+            Err(err) => {
+                tracing::error!(%err, "could not take an agent's new name; it is looked for anew");
+                self.shared.end();
+            }
+        }
+        self.host.uplink.wake();
+        tracing::info!(%old, %new, "an agent has another name");
+    }
+}

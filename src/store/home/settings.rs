@@ -1,0 +1,283 @@
+//! `config.toml`: the dispatcher, the catalogue, what `!` may run, and the limits of the local client API.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::super::{StoreError, files};
+use super::Home;
+use super::manifest::one_line;
+use crate::proto::bang::Policy;
+
+/// Longest file, in bytes.
+const LONGEST: u64 = 1 << 20;
+/// The least that a connection may have waiting, in bytes: every event fits.
+const LEAST_EVENT_BYTES: usize = 64 * 1024;
+
+/// The file, with the defaults of what it leaves out. Keys that are not known are ignored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The agent that messages of local clients are for.
+    pub dispatcher: String,
+    /// Where commands of the catalogue are.
+    pub commands: Commands,
+    /// What `!` may run.
+    pub os: Policy,
+    /// How long a parked command waits for `!!`.
+    pub confirm_ttl: Duration,
+    /// How long a command may take.
+    pub os_timeout: Duration,
+    /// The limits of the local client API.
+    pub api: ApiLimits,
+}
+
+/// `[commands]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Commands {
+    /// Whether there is a catalogue.
+    pub enabled: bool,
+    /// Whether Claude Code's commands are in it too.
+    pub claude_commands: bool,
+    /// Further directories, which come first.
+    pub paths: Vec<PathBuf>,
+}
+
+/// `[api]`: the limits of the local client API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// Requests of one connection, and triggers of one actor, within a minute. `TRANSIT_API_RATE` wins over the file.
+    pub rate_per_minute: usize,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Conversations with a job at a time.
+    pub conversations: usize,
+    /// Jobs of a conversation that wait.
+    pub queue: usize,
+    /// Bytes of events that may wait for one connection.
+    pub event_bytes: usize,
+    /// How long a connection may be silent with nothing under way; `None` is for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        let (rate_per_minute, connections, conversations, queue) = (30, 16, 4, 64);
+        let idle_timeout = Some(Duration::from_secs(600));
+        Self { rate_per_minute, connections, conversations, queue, event_bytes: 1 << 20, idle_timeout }
+    }
+}
+
+impl ApiLimits {
+    /// The longest text of one event, in bytes inside a JSON string: several of them may wait for a connection.
+    pub fn text_bytes(&self) -> usize {
+        self.event_bytes / 4
+    }
+
+    /// The longest reply, in bytes inside a JSON string.
+    pub fn reply_bytes(&self) -> usize {
+        self.event_bytes / 2
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct File {
+    telegram: TelegramTable,
+    commands: Commands,
+    os: OsTable,
+    api: ApiTable,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct TelegramTable {
+    dispatcher_agent: String,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct OsTable {
+    enabled: bool,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    confirm: Vec<String>,
+    confirm_ttl_seconds: u64,
+    timeout_seconds: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ApiTable {
+    rate_per_minute: Option<usize>,
+    connections: Option<usize>,
+    conversations: Option<usize>,
+    queue: Option<usize>,
+    event_bytes: Option<usize>,
+    idle_timeout_seconds: Option<u64>,
+}
+
+impl Default for TelegramTable {
+    fn default() -> Self {
+        Self { dispatcher_agent: "telegram-assistant".to_owned() }
+    }
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self { enabled: true, claude_commands: false, paths: Vec::new() }
+    }
+}
+
+impl Default for OsTable {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            confirm: Policy::CONFIRM.map(str::to_owned).to_vec(),
+            confirm_ttl_seconds: 120,
+            timeout_seconds: 60,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        File::default().settings()
+    }
+}
+
+impl File {
+    fn settings(self) -> Settings {
+        let Self { telegram, commands, os, api } = self;
+        let usual = ApiLimits::default();
+        let idle =
+            api.idle_timeout_seconds.map(|seconds| (seconds > 0).then(|| Duration::from_secs(seconds)));
+        Settings {
+            dispatcher: telegram.dispatcher_agent,
+            commands,
+            confirm_ttl: Duration::from_secs(os.confirm_ttl_seconds),
+            os_timeout: Duration::from_secs(os.timeout_seconds),
+            os: Policy { enabled: os.enabled, allow: os.allow, deny: os.deny, confirm: os.confirm },
+            api: ApiLimits {
+                rate_per_minute: api.rate_per_minute.unwrap_or(usual.rate_per_minute),
+                connections: api.connections.unwrap_or(usual.connections).max(1),
+                conversations: api.conversations.unwrap_or(usual.conversations).max(1),
+                queue: api.queue.unwrap_or(usual.queue),
+                event_bytes: api.event_bytes.unwrap_or(usual.event_bytes).max(LEAST_EVENT_BYTES),
+                idle_timeout: idle.unwrap_or(usual.idle_timeout),
+            },
+        }
+    }
+}
+
+impl Home {
+    /// Reads `config.toml`; without one everything has its default.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read or makes no sense, with its line and column. Nothing is guessed then.
+    pub fn settings(&self) -> Result<Settings, StoreError> {
+        let path = self.config();
+        let text = match files::read_small(&path, LONGEST) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let invalid = |why| StoreError::Config { path: path.clone(), why };
+        let text = std::str::from_utf8(&text).map_err(|_| invalid("it is not UTF-8".to_owned()))?;
+        let file: File = toml::from_str(text).map_err(|err| invalid(one_line(&err)))?;
+        Ok(file.settings())
+    }
+
+    /// The limits of the local client API: those of `config.toml`, and `TRANSIT_API_RATE` from a way to read the
+    /// environment.
+    ///
+    /// # Errors
+    /// As [`settings`](Self::settings); also when the variable is no number.
+    pub fn api_limits(&self, var: impl Fn(&str) -> Option<String>) -> Result<ApiLimits, StoreError> {
+        let mut limits = self.settings()?.api;
+        if let Some(rate) = var("TRANSIT_API_RATE").filter(|rate| !rate.is_empty()) {
+            let why = || format!("TRANSIT_API_RATE is {rate:?}, which is no number of requests");
+            let invalid = |_| StoreError::Config { path: self.config(), why: why() };
+            limits.rate_per_minute = rate.parse().map_err(invalid)?;
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings, StoreError> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("config.toml"), text).unwrap();
+        Home::at(dir.path()).settings()
+    }
+
+    #[test]
+    fn without_a_file_everything_has_its_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = Home::at(dir.path()).settings().unwrap();
+        assert_eq!(found, Settings::default());
+        assert_eq!(found.dispatcher, "telegram-assistant");
+        assert_eq!((found.confirm_ttl.as_secs(), found.os_timeout.as_secs()), (120, 60));
+        assert!(found.commands.enabled && !found.os.enabled && found.os.confirm.len() == 17);
+        assert_eq!(found.api, ApiLimits::default());
+        assert_eq!(settings("").unwrap(), found);
+    }
+
+    #[test]
+    fn every_key_is_read_and_unknown_ones_are_ignored() {
+        let text = "
+            [telegram]
+            dispatcher_agent = \"tiny\"
+            bot_token = \"t\"
+            [commands]
+            enabled = false
+            paths = [\"/c\"]
+            [os]
+            enabled = true
+            allow = [\"ls\"]
+            confirm = []
+            timeout_seconds = 3
+            [[os.tool]]
+            name = \"x\"
+            [api]
+            rate_per_minute = 7
+            event_bytes = 1
+            idle_timeout_seconds = 0
+            connections = 0
+        ";
+        let found = settings(text).unwrap();
+        assert_eq!((found.dispatcher.as_str(), found.commands.enabled), ("tiny", false));
+        assert_eq!(found.commands.paths, [PathBuf::from("/c")]);
+        assert!(found.os.enabled && found.os.confirm.is_empty() && found.os.allow == ["ls"]);
+        assert_eq!((found.api.rate_per_minute, found.api.connections), (7, 1));
+        assert_eq!((found.api.event_bytes, found.api.idle_timeout), (LEAST_EVENT_BYTES, None));
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_told_with_its_place() {
+        for (text, place) in
+            [("[os]\nallow = 5", "line 2"), ("[os", "line 1"), ("[api]\n\nqueue = -1", "line 3")]
+        {
+            let told = settings(text).unwrap_err().to_string();
+            assert!(told.contains("config.toml is no valid configuration") && told.contains(place), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_environment_moves_the_rate() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        let rate =
+            |value: &str| home.api_limits(|_| Some(value.to_owned())).map(|limits| limits.rate_per_minute);
+        assert_eq!((rate("1000").unwrap(), rate("").unwrap()), (1000, 30));
+        assert!(rate("fast").is_err());
+    }
+}

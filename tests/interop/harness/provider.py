@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""A language model on loopback that costs nothing and thinks nothing, for the tests with real coding agents.
+
+It speaks as much of OpenAI's chat completions and of Anthropic's messages as those agents need, streamed. To a
+message that is a transit/1 envelope it answers with a call of the tool send_message, if it was offered one; to
+anything else, and to the result of a tool, with a word. While the file that --hold names is there, it lets requests
+wait, which is how a test keeps an agent at work.
+
+The first line on stdout is its URL. Each request is a line in the file that --log names.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ENVELOPE = re.compile(r'<transit from="([^"]*)" id="((?:tx|dlv)_[0-9a-f]{12})"')
+
+
+def texts(content):
+    """The texts of a message, in whatever form it has."""
+    if isinstance(content, str):
+        return [content]
+    return [part.get("text", "") for part in content or [] if part.get("type") in ("text", "input_text")]
+
+
+def is_result(message):
+    """Whether a message is what a tool answered."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return message.get("role") == "tool" or any(part.get("type") == "tool_result" for part in parts)
+
+
+def decide(request):
+    """What to answer: ("text", words) or ("call", tool, arguments)."""
+    messages = [message for message in request.get("messages", []) if message.get("role") != "system"]
+    last = messages[-1] if messages else {}
+    if is_result(last):
+        return ("text", "I have answered.")
+    found = ENVELOPE.findall("\n".join(texts(last.get("content"))))
+    names = [tool.get("name") or tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
+    sender = next((name for name in names if name.endswith("send_message")), None)
+    if found and sender:
+        to, its_id = found[-1]
+        return ("call", sender, {"to": to, "message": f"the model answers {its_id}", "reply_to": its_id})
+    return ("text", "I have read it.")
+
+
+def chat_completions(request, answer):
+    """The events of OpenAI's chat completions."""
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": request.get("model", "")}
+
+    def chunk(delta, reason=None):
+        return {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+    if answer[0] == "text":
+        yield chunk({"role": "assistant", "content": answer[1]})
+        yield chunk({}, "stop")
+    else:
+        function = {"name": answer[1], "arguments": json.dumps(answer[2])}
+        call = {"index": 0, "id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
+        yield chunk({"role": "assistant", "content": None, "tool_calls": [call]})
+        yield chunk({}, "tool_calls")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    yield {**base, "choices": [], "usage": usage}
+
+
+def messages(request, answer):
+    """The events of Anthropic's messages."""
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": request.get("model", "")}
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None, "usage": usage}}
+    if answer[0] == "text":
+        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": answer[1]}
+    else:
+        block = {"type": "tool_use", "id": f"toolu_{time.monotonic_ns()}", "name": answer[1], "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(answer[2])}
+    yield {"type": "content_block_start", "index": 0, "content_block": block}
+    yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    reason = "end_turn" if answer[0] == "text" else "tool_use"
+    yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Says nothing: stderr is for what goes wrong."""
+
+    def answer_json(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self):
+        self.answer_json({"object": "list", "data": [{"id": "fake-1", "object": "model"}]})
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        answer = decide(request)
+        if self.server.log:
+            with open(self.server.log, "a", encoding="utf-8") as log:
+                log.write(json.dumps({"path": self.path, "answer": answer, "request": request}) + "\n")
+        if self.path.split("?")[0].endswith("/count_tokens"):
+            return self.answer_json({"input_tokens": 10})
+        while self.server.hold and os.path.exists(self.server.hold):
+            time.sleep(0.05)
+        is_openai = self.path.split("?")[0].endswith("/chat/completions")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        try:
+            for event in (chat_completions if is_openai else messages)(request, answer):
+                name = "" if is_openai else f"event: {event['type']}\n"
+                self.wfile.write(f"{name}data: {json.dumps(event)}\n\n".encode())
+            if is_openai:
+                self.wfile.write(b"data: [DONE]\n\n")
+        except BrokenPipeError:
+            pass  # the agent was interrupted
+        self.close_connection = True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hold", help="let requests wait while this file is there")
+    parser.add_argument("--log", help="append each request to this file, a line of JSON each")
+    args = parser.parse_args()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.hold, server.log = args.hold, args.log
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
