@@ -5,6 +5,7 @@ mod listen;
 mod run;
 mod session;
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -31,6 +32,7 @@ struct Connection {
     stream: UnixStream,
     machine: DaemonSide,
     lines: Lines,
+    heard: VecDeque<Event>,
     clock: SystemClock,
     /// How far this end's time is ahead of the clock.
     ahead: Duration,
@@ -54,8 +56,9 @@ impl Daemon {
         stream.set_read_timeout(Some(LONG)).unwrap();
         let pid = socket_peercred(&stream).unwrap().pid.as_raw_nonzero().get().cast_unsigned();
         let machine = DaemonSide::new(PeerProcess { pid, own: pid }, Mono::default());
-        let (lines, clock, ahead) = (Lines::new(1 << 20), SystemClock::new(), Duration::ZERO);
-        let mut connection = Connection { stream, machine, lines, clock, ahead };
+        let (lines, heard) = (Lines::new(1 << 20), VecDeque::new());
+        let (clock, ahead) = (SystemClock::new(), Duration::ZERO);
+        let mut connection = Connection { stream, machine, lines, heard, clock, ahead };
         let Event::Register(register) = connection.next() else { panic!("register comes first") };
         (connection, register)
     }
@@ -85,7 +88,8 @@ impl Connection {
     /// The next thing that the adapter says.
     fn next(&mut self) -> Event {
         loop {
-            if let Some(event) = self.drain() {
+            self.drain();
+            if let Some(event) = self.heard.pop_front() {
                 return event;
             }
             let mut bytes = [0; 4096];
@@ -130,15 +134,15 @@ impl Connection {
         self.clock.mono() + self.ahead
     }
 
-    fn drain(&mut self) -> Option<Event> {
+    /// Says what is to be said, and keeps what was heard.
+    fn drain(&mut self) {
         while let Some(output) = self.machine.poll() {
             match output {
                 Output::Write(line) => self.stream.write_all(format!("{line}\n").as_bytes()).unwrap(),
-                Output::Event(event) => return Some(event),
+                Output::Event(event) => self.heard.push_back(event),
                 Output::WakeAt(_) | Output::Close(_) => {}
             }
         }
-        None
     }
 }
 

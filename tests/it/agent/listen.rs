@@ -21,7 +21,7 @@ fn listen_prints_and_is_answered_line_by_line() {
         assert_eq!(line(&agent), json!({"t": "deliver", "id": id, "envelope": envelope}));
     }
     agent.write("{\"t\":\"status\",\"status\":\"busy\"}\n{\"t\":\"deliver_nak\",\"id\":\"tx_000000000002\"");
-    assert_eq!(connection.next(), Event::Status("busy".into()));
+    assert_eq!(connection.next(), Event::Status("working".into()), "in the protocol's word");
     agent.write(",\"code\":\"no\",\"retryable\":false}\n");
     assert_eq!(connection.answer(), refused("tx_000000000002", "no", false));
     agent.write("garbage\n\n{\"t\":\"deliver_ack\"}\n\u{e9}");
