@@ -120,7 +120,7 @@ struct Program {
 /// What its own threads tell the desk.
 enum Told {
     /// A message has been handled.
-    Handled { message: Message, outcome: Outcome },
+    Handled { message: Box<Message>, outcome: Outcome },
     /// What was owed was offered to the Worker.
     Offered,
 }
@@ -203,7 +203,7 @@ impl Desk {
         let comes_again = matches!(outcome, Outcome::Refused { retryable: true, .. });
         let line = message.line();
         match self.programs.get_mut(&message.agent) {
-            Some(program) => program.dispatch.answered(message.id, outcome, now),
+            Some(program) => program.dispatch.answered(message.id.clone(), outcome, now),
             // Another session has the name by now; what this one has done is done.
             None => self.settle_alone(&message.id, &message.agent, &outcome),
         }
@@ -344,7 +344,7 @@ impl Desk {
                 at += 1;
                 continue;
             }
-            let Some(message) = self.waiting.remove(at) else { return };
+            let Some(message) = self.waiting.remove(at).map(Box::new) else { return };
             let line = message.line();
             let (engine, tell, wake) = (Arc::clone(&self.engine), self.tell.clone(), self.wake.clone());
             let (id, agent) = (message.id.clone(), message.agent.clone());
