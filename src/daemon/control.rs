@@ -95,7 +95,7 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
                 "address": session.address, "host": host.name(), "connected": connected,
                 "harness": session.who.harness, "session_id": session.who.session_id,
             });
-            if call.as_agent.is_some() && is_outside(host, peer, hint) {
+            if call.as_agent.is_some() && matches!(session_of(host, peer, hint), Caller::Nobody) {
                 told["as_agent"] = true.into();
             }
             Ok(told)
@@ -125,12 +125,7 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
-    let line = lineage(peer.pid);
-    let found = match host.registry.caller(&line, hint) {
-        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
-        found => found,
-    };
-    match (found, as_agent) {
+    match (session_of(host, peer, hint), as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
@@ -159,9 +154,13 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
     }
 }
 
-/// Whether a person calls, from outside of every session.
-fn is_outside(host: &Host, peer: Peer, hint: Hint<'_>) -> bool {
-    matches!(host.registry.caller(&lineage(peer.pid), hint), Caller::Nobody)
+/// The session that the calling process runs in.
+fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
+    let line = lineage(peer.pid);
+    match host.registry.caller(&line, hint) {
+        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
+        found => found,
+    }
 }
 
 fn is_called(session: &Session, name: &str) -> bool {

@@ -63,6 +63,9 @@ pub(super) struct Link {
     pub(super) last_error: Option<String>,
 }
 
+/// What a part of the daemon does when the configuration is to be read anew.
+type Reload = Box<dyn Fn() + Send>;
+
 /// One daemon.
 pub(super) struct Host {
     pub(super) paths: Paths,
@@ -89,6 +92,7 @@ pub(super) struct Host {
     enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
     api: Mutex<Option<Standing>>,
+    reloads: Mutex<Vec<Reload>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -128,6 +132,7 @@ impl Host {
             enrolment: Mutex::default(),
             link: Mutex::default(),
             api: Mutex::default(),
+            reloads: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -241,6 +246,16 @@ impl Host {
 
     pub(super) fn set_api(&self, standing: Standing) {
         *locked(&self.api) = Some(standing);
+    }
+
+    /// Lets `reload` be called whenever the configuration is to be read anew.
+    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+        locked(&self.reloads).push(Box::new(reload));
+    }
+
+    /// Lets every part of the daemon read anew what it has of its own configuration.
+    pub(super) fn reload_parts(&self) {
+        locked(&self.reloads).iter().for_each(|reload| reload());
     }
 
     /// Asks for a new connection at once.

@@ -177,11 +177,6 @@ impl Background {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// How it has ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().unwrap()
-    }
-
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.close_stdin();
