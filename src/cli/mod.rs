@@ -3,6 +3,7 @@
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
 pub mod agent;
+pub mod api;
 mod ask;
 mod control;
 mod duration;
@@ -79,6 +80,7 @@ pub fn tools() -> Vec<Tool> {
         spool::tool(),
         wire_dump::tool(),
         agent::tool(),
+        api::tool(),
         mcp::tool(),
         transitd::tool(),
         worker::tool(),

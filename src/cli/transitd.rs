@@ -148,7 +148,28 @@ const PAGE: Page = Page {
     environment: &[
         ("TRANSIT_CONFIG", "The configuration; ~/.config/transit/config.json by default."),
         ("TRANSIT_DATA_DIR", "The data directory; ~/.local/share/transit by default."),
+        (
+            "TRANSIT_HERDR_SOCKET, HERDR_SOCKET_PATH",
+            "Herdr's socket, when herdr_socket in the configuration does not name it; $XDG_CONFIG_HOME/herdr/herdr.sock by default.",
+        ),
+        (
+            "TRANSIT_HERDR_PROTOCOL_ALLOW",
+            "The protocols of Herdr that are spoken, with commas between them; 19,20,22 by default.",
+        ),
+        (
+            "TRANSIT_DELIVERY_MODE",
+            "prefer an adapter where there is one, the default; require one, and let messages wait for it; or shadow it, and deliver through its pane. It wins over delivery_mode in the configuration.",
+        ),
+        ("TRANSIT_DRAFT_GUARD", "0 lets envelopes be typed into panes in spite of a draft."),
+        ("TRANSIT_POLL_SECONDS", "How often Herdr is asked who is there; 2 by default."),
         ("TRANSIT_URL", "The Worker's address, when --url does not give it."),
+        ("DOTAGENT_HOME", "The home of the host's own agents; ~/.config/dotagent by default."),
+        (
+            "TRANSIT_AGENTS_HOME",
+            "Another home, whose agents are used instead; api.sock stays in DOTAGENT_HOME.",
+        ),
+        ("DOTAGENT_ROOT", "Further directories with agents, separated by colons, which come first."),
+        ("TRANSIT_API_RATE", "Requests a minute on the local client API; 30 by default."),
         (logging::VARIABLE, "What run logs: debug, or for example transit=trace,warn. It wins over -v."),
         (
             "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY",
@@ -169,6 +190,9 @@ const PAGE: Page = Page {
         ("$TRANSIT_DATA_DIR/transit.sock", "Where commands ask."),
         ("$TRANSIT_DATA_DIR/daemon.lock", "Locked by the daemon; holds its pid."),
         ("$TRANSIT_DATA_DIR/paused", "There while the daemon is paused."),
+        ("$DOTAGENT_HOME/api.sock", "Where clients of the local API ask, once there is a dispatcher agent."),
+        ("$DOTAGENT_HOME/config.toml", "Which agent that is, and the limits of the API."),
+        ("$DOTAGENT_HOME/audit.log", "Who triggered what, and what ran."),
         (
             "/run/user/UID/transit-UID-*, /tmp/transit-UID-*",
             "The sockets of a data directory that is too deep for the address of a socket.",

@@ -1,6 +1,7 @@
 //! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,6 +12,7 @@ use serde_json::Value;
 use super::guard::Loops;
 use super::herdr;
 use super::life::Pulses;
+use super::local_api::Standing;
 use super::registry::Registry;
 use super::uplink::Enrolment;
 use super::wire_log::WireLog;
@@ -32,6 +34,8 @@ pub(super) enum SendOutcome {
     Committed,
     /// Its recipient on this host has it in the session.
     Injected,
+    /// The terminal of its recipient on this host has shown it.
+    Shown,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
     /// The Worker does not take it now, because agents go round in a loop; it is not kept.
@@ -59,6 +63,9 @@ pub(super) struct Link {
     pub(super) last_error: Option<String>,
 }
 
+/// What a part of the daemon does when the configuration is to be read anew.
+type Reload = Box<dyn Fn() + Send>;
+
 /// One daemon.
 pub(super) struct Host {
     pub(super) paths: Paths,
@@ -84,6 +91,8 @@ pub(super) struct Host {
     config: OnceLock<Config>,
     enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
+    api: Mutex<Option<Standing>>,
+    reloads: Mutex<Vec<Reload>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -122,6 +131,8 @@ impl Host {
             config: OnceLock::new(),
             enrolment: Mutex::default(),
             link: Mutex::default(),
+            api: Mutex::default(),
+            reloads: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -218,6 +229,33 @@ impl Host {
         };
         let paused = if self.is_paused() { "paused, " } else { "" };
         service::notify_status(&text::visible(&format!("{paused}{link}")));
+    }
+
+    /// How the local client API stands; `None` when nobody is there whom its messages could be for.
+    pub(super) fn api(&self) -> Option<Standing> {
+        locked(&self.api).clone()
+    }
+
+    /// Where the local client API listens, if it does.
+    pub(super) fn api_sock(&self) -> Option<PathBuf> {
+        match self.api() {
+            Some(Standing::Listening(path)) => Some(path),
+            Some(Standing::Waiting(_)) | None => None,
+        }
+    }
+
+    pub(super) fn set_api(&self, standing: Standing) {
+        *locked(&self.api) = Some(standing);
+    }
+
+    /// Lets `reload` be called whenever the configuration is to be read anew.
+    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+        locked(&self.reloads).push(Box::new(reload));
+    }
+
+    /// Lets every part of the daemon read anew what it has of its own configuration.
+    pub(super) fn reload_parts(&self) {
+        locked(&self.reloads).iter().for_each(|reload| reload());
     }
 
     /// Asks for a new connection at once.

@@ -13,12 +13,12 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
-#[allow(dead_code)] // the server on api.sock is what opens it
 mod gateway;
 mod guard;
 mod herdr;
 mod host;
 mod life;
+mod local_api;
 mod near;
 mod orders;
 mod peer;
@@ -37,14 +37,17 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::gateway::programs::Programs;
 use self::guard::Loops;
 use self::host::Host;
+use self::local_api::Served;
 use self::wire_log::WireLog;
 use crate::addr;
 use crate::net::service::{self, Shutdown};
 use crate::net::unix::{AGENT_SOCK, Bound, SocketError, TRANSIT_SOCK};
 use crate::net::wake::Wake;
 use crate::store::config::{Config, Paths};
+use crate::store::home::Home;
 use crate::store::spool::Spool;
 use crate::store::{StoreError, files};
 
@@ -58,6 +61,8 @@ const NAMELESS: &str = "localhost";
 pub struct Settings {
     /// Where its files are.
     pub paths: Paths,
+    /// Where the host's own agents are, if anywhere.
+    pub home: Option<Home>,
     /// Where to write every frame of transit-wire/1 down, if anywhere.
     pub wire_log: Option<PathBuf>,
     /// How many messages its agents may send each other, with nobody else between, and in what time. 0 is no limit.
@@ -71,6 +76,8 @@ pub struct Ready {
     pub transit_sock: PathBuf,
     /// The socket for harness adapters.
     pub agent_sock: PathBuf,
+    /// The socket of the local client API, if it is there.
+    pub api_sock: Option<PathBuf>,
 }
 
 /// Why a daemon does not run.
@@ -116,7 +123,7 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start. Once `ready` was called, it ends only by `stop`.
 pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
-    let Settings { paths, wire_log, loops } = settings;
+    let Settings { paths, home, wire_log, loops } = settings;
     let system = |doing| move |source| DaemonError::System { doing, source };
     let hangup = service::on_hangup().map_err(system("catch SIGHUP"))?;
     let mut passed = Passed::take().map_err(DaemonError::Passed)?;
@@ -132,8 +139,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let spool = Spool::open(&paths.data)?;
     let transit_sock = passed.or_bind(&paths, TRANSIT_SOCK)?;
     let agent_sock = passed.or_bind(&paths, AGENT_SOCK)?;
-    let told =
-        Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
+    let sockets = [&transit_sock, &agent_sock].map(|bound| bound.path().to_owned());
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
     let loops = Loops::new(loops);
     let panes = herdr::State::new(panes).map_err(system("make a pipe"))?;
@@ -156,8 +162,12 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let waker = wake.clone();
     stop.on_trigger(move || waker.wake());
 
+    let programs = home.clone().and_then(|home| Programs::open(home, &host));
+    let api = home.and_then(|home| Served::open(home, &host));
+
     tracing::info!(pid = std::process::id(), "transitd is ready");
-    ready(&told);
+    let [transit_sock, agent_sock] = sockets;
+    ready(&Ready { transit_sock, agent_sock, api_sock: host.api_sock() });
     service::notify_ready();
     life::run(&host, spool, &hangup, &wake);
 
@@ -166,6 +176,11 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
     let ended = [join(agents), join(control), join(herdr)];
+    if let Some(api) = api {
+        api.finish();
+    }
+    let ended = ended.into_iter().chain(programs.map(|programs| join(programs.into_thread())));
+    let ended: Vec<_> = ended.collect();
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);

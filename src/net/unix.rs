@@ -5,7 +5,7 @@
 //! run directory of this user instead, which every command finds by the same rule: [`socket_path`] looks only at
 //! the machine, never at variables, because a cron job and a login shell do not share those.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sha2::{Digest, Sha256};
 
 use super::wake::Wake;
@@ -24,10 +26,15 @@ use crate::store::config::Paths;
 pub const TRANSIT_SOCK: &str = "transit.sock";
 /// The daemon's socket for harness adapters (transit-agent/1).
 pub const AGENT_SOCK: &str = "agent.sock";
+/// The daemon's socket for clients of the local API, in the home of the agents.
+pub const API_SOCK: &str = "api.sock";
 
-/// Connections that may wait to be accepted on a socket that was passed to us.
-const BACKLOG: i32 = 128;
 const NO_SOCKET: &str = "no socket";
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// How often the lock of a directory is tried for.
+const LOCK_TRIES: u32 = 100;
+const LOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why a socket cannot be bound or reached.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +137,15 @@ fn our_uid() -> u32 {
 /// # Errors
 /// When the directory is too deep and no run directory can be trusted.
 pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
-    let data = absolute(&paths.data)?;
+    socket_in(&paths.data, name)
+}
+
+/// Where the socket `name` of any directory of this user is, by the same rule.
+///
+/// # Errors
+/// When the directory is too deep and no run directory can be trusted.
+pub fn socket_in(dir: &Path, name: &str) -> Result<PathBuf, SocketError> {
+    let data = absolute(dir)?;
     let direct = data.join(name);
     if fits(&direct) {
         return Ok(direct);
@@ -156,9 +171,17 @@ pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
 /// [`SocketError::NoDaemon`] when nobody listens, though somebody may later; [`SocketError::Denied`] when somebody
 /// else does, or the directory is somebody else's; [`SocketError::InTheWay`] when nobody ever can.
 pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
-    let path = socket_path(paths, name)?;
+    connect_in(&paths.data, name)
+}
+
+/// Connects to the socket `name` of any directory of this user in the same way.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_in(dir: &Path, name: &str) -> Result<UnixStream, SocketError> {
+    let path = socket_in(dir, name)?;
     connect_at(&path).map_err(|err| match err {
-        SocketError::NoDaemon { path } => nobody(&paths.data, &path),
+        SocketError::NoDaemon { path } => nobody(dir, &path),
         other => other,
     })
 }
@@ -261,8 +284,16 @@ impl Bound {
     /// # Errors
     /// When the place is taken, cannot be trusted, or cannot be bound.
     pub fn bind(paths: &Paths, name: &str) -> Result<Self, SocketError> {
-        let path = socket_path(paths, name)?;
-        if !path.starts_with(absolute(&paths.data)?) {
+        Self::bind_in(&paths.data, name)
+    }
+
+    /// Listens on the socket `name` of any directory of this user in the same way.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_in(dir: &Path, name: &str) -> Result<Self, SocketError> {
+        let path = socket_in(dir, name)?;
+        if !path.starts_with(absolute(dir)?) {
             let dir = path.parent().expect("a socket path has its file name");
             make_run_dir(dir)?;
         }
@@ -302,11 +333,10 @@ impl Bound {
     /// # Errors
     /// When the place is taken or cannot be bound.
     pub fn bind_at(path: PathBuf) -> Result<Self, SocketError> {
+        let _alone = alone_in(&path);
         make_room(&path)?;
         let failed = |err| SocketError::io("bind", &path, err);
-        let listener = UnixListener::bind(&path).map_err(failed)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = listen(&path).map_err(failed)?;
         let found = fs::symlink_metadata(&path).map_err(failed)?;
         Ok(Self { listener, path, file: Some((found.dev(), found.ino())) })
     }
@@ -321,6 +351,20 @@ impl Bound {
     /// # Errors
     /// When the system has no descriptors left, or the listener is broken.
     pub fn accept(&self, wake: &Wake) -> io::Result<Option<(UnixStream, Peer)>> {
+        loop {
+            let Some(stream) = self.accept_any(wake)? else { return Ok(None) };
+            let peer = Peer::of(&stream)?;
+            if peer.is_ours() {
+                return Ok(Some((stream, peer)));
+            }
+        }
+    }
+
+    /// The next connection, whoever's it is, or `None` once `wake` is given.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left, or the listener is broken.
+    pub fn accept_any(&self, wake: &Wake) -> io::Result<Option<UnixStream>> {
         loop {
             let mut fds = [
                 PollFd::new(&self.listener, PollFlags::IN),
@@ -339,10 +383,7 @@ impl Bound {
                 Err(err) => return Err(err),
             };
             stream.set_nonblocking(false)?;
-            let peer = Peer::of(&stream)?;
-            if peer.is_ours() {
-                return Ok(Some((stream, peer)));
-            }
+            return Ok(Some(stream));
         }
     }
 }
@@ -360,6 +401,31 @@ impl Drop for Bound {
 fn is_passing(err: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(err.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
+/// Keeps others of our kind from binding in the same directory for as long as it is held: two that start together
+/// would each take the other's new socket, which does not listen yet, for the remains of an old one. Somebody else may
+/// hold this lock for ever, and is not waited for.
+fn alone_in(path: &Path) -> Option<File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let dir = File::open(dir).ok()?;
+    for _ in 0..LOCK_TRIES {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_AGAIN),
+            locked => return locked.ok().map(|()| dir),
+        }
+    }
+    None
+}
+
+/// A listener that does not block. The file is its owner's alone before anybody can connect to it, whatever the umask.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Removes what is left of an earlier socket of ours, and nothing else.

@@ -140,6 +140,8 @@ pub enum MessageState {
     Committed,
     /// Every recipient has it durably in the session.
     Injected,
+    /// It was typed for its recipient, whose terminal has shown it; whether the session keeps it is not known.
+    Shown,
     /// It was refused for good, or given up, by the Worker or for one of its recipients.
     Dead,
 }

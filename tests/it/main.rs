@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod api;
 mod crash;
 mod daemon;
 mod docs;
@@ -14,6 +15,7 @@ mod exchange;
 mod floors;
 mod live;
 mod load;
+mod local_api;
 mod machines;
 mod mcp;
 mod pairs;

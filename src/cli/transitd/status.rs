@@ -75,6 +75,11 @@ fn for_people(status: &Map<String, Value>) -> String {
     let hint = if number("dead") > 0 { "; see transit-spool list --state dead" } else { "" };
     line("dead", &format!("{}{hint}", number("dead")));
     line("last error", &word(status, "last_error"));
+    for (label, name) in [("api socket", "api_sock"), ("api error", "api_error")] {
+        if status.get(name).is_some_and(|value| !value.is_null()) {
+            line(label, &word(status, name));
+        }
+    }
     line("uptime", &duration::words(Duration::from_secs(number("uptime_seconds"))));
     line("version", &word(status, "version"));
     line("pid", &word(status, "pid"));

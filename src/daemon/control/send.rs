@@ -23,7 +23,7 @@ use crate::store::spool::outbox::{EntryKind, NewEntry};
 const SEND_WAIT: Duration = Duration::from_secs(10);
 
 /// What a caller wants to be sent.
-pub(super) struct Asked {
+pub(in crate::daemon) struct Asked {
     /// The address, as it was written.
     pub to: String,
     /// The text.
@@ -34,11 +34,13 @@ pub(super) struct Asked {
     pub wait: Option<Duration>,
     /// Whether it is to go through the Worker, if there is one, also to an agent of this host.
     pub far: bool,
+    /// The id that it has, if it was given one; a message that is known by it is not sent again.
+    pub id: Option<String>,
 }
 
 /// Keeps a message, then waits a little for what it comes to.
-pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
-    let Asked { to, body, reply_to, wait, far } = asked;
+pub(in crate::daemon) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
+    let Asked { to, body, reply_to, wait, far, id } = asked;
     let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
     if body.is_empty() {
         return Err(ControlError::new("bad_request", "the message is empty"));
@@ -51,7 +53,7 @@ pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
     if reply_to.is_some_and(|id| IdKind::of(id).is_none()) {
         return Err(ControlError::new("bad_request", "reply_to is no id"));
     }
-    let (id, dest) = (IdKind::Message.fresh(), to.to_string());
+    let (id, dest) = (id.clone().unwrap_or_else(|| IdKind::Message.fresh()), to.to_string());
     let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
     let message = Message { id: &id, from: &sender.address, to: &dest, body, reply_to, at: host.wall() };
     let link = host.link();
@@ -116,6 +118,7 @@ fn outcome(host: &Host, message: &Message<'_>, admitted: Admitted, outcome: Opti
     match outcome {
         Some(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Some(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
+        Some(SendOutcome::Shown) => Ok(json!({ "id": id, "state": "shown", "local": true })),
         Some(SendOutcome::Refused(code)) => {
             host.loops.give_back(id, admitted);
             Err(ControlError::new(code, "the Worker has refused it").about(id))

@@ -9,17 +9,21 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::socket::Socket;
-use super::{Health, Held, locked, transcript};
+use super::{Health, Held, locked};
+use crate::addr::Name;
 use crate::clock::Mono;
+use crate::daemon::claim;
 use crate::daemon::dispatch::{Carrier, Dispatch};
 use crate::daemon::host::Host;
 use crate::daemon::registry::Session;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{
-    Agent, Delivery, Fault, Hold, Job, Request, Step, Told, Verdict, is_free, pane_text,
+    Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
+use crate::store::spool::agents::Place;
 use crate::store::spool::inbox::Outcome;
+use crate::store::transcript;
 
 /// What the Worker is told while a person is in the way. It costs no attempt.
 const BUSY: &str = "draft_busy";
@@ -35,13 +39,20 @@ pub(super) struct Shared {
     /// The agent as it was found first: the pane, the terminal in it, and its program.
     pub(super) agent: Agent,
     pub(super) wake: Wake,
+    /// The session is an adapter's, which only looks on.
+    is_shadow: bool,
     over: AtomicBool,
     renamed: Mutex<Option<Session>>,
 }
 
 impl Shared {
     pub(super) fn new(agent: Agent, wake: Wake) -> Self {
-        Self { agent, wake, over: AtomicBool::default(), renamed: Mutex::default() }
+        Self { agent, wake, is_shadow: false, over: AtomicBool::default(), renamed: Mutex::default() }
+    }
+
+    /// The same, for a session that an adapter has registered.
+    pub(super) fn shadow(agent: Agent, wake: Wake) -> Self {
+        Self { is_shadow: true, ..Self::new(agent, wake) }
     }
 
     /// The agent is not there any more, or is reached another way.
@@ -84,9 +95,19 @@ pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: S
     while !line.is_over() {
         line.round();
     }
+    line.session.mailbox.close();
     line.forget_hold();
-    line.dispatch.end(host, &line.session);
-    tracing::info!(agent = %line.session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
+    let Line { session, mut dispatch, .. } = line;
+    if shared.is_shadow {
+        // The adapter takes over what is open.
+        dispatch.settle_last(host);
+        locked(&host.herdr.shadowed).remove(&session.place.name);
+        host.registry.wake(session.place.name.as_str());
+        return;
+    }
+    session.mailbox.close();
+    dispatch.end(host, &session);
+    tracing::info!(agent = %session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
 }
 
 impl Line<'_> {
@@ -96,8 +117,15 @@ impl Line<'_> {
     }
 
     fn round(&mut self) {
+        if !self.shared.is_shadow {
+            self.claims();
+        }
         if let Some(session) = locked(&self.shared.renamed).take() {
             self.take_name(session);
+        }
+        for claim in self.session.mailbox.take_claims() {
+            let renamed = self.claim(&claim.name);
+            claim.answer(renamed);
         }
         self.dispatch.advance(self.host, &mut self.queue);
         if let Some((id, envelope)) = self.queue.0.pop_front() {
@@ -111,6 +139,28 @@ impl Line<'_> {
         self.dispatch.look(now);
         if self.look_at.is_some_and(|at| now >= at) && !self.is_over() {
             self.look_again();
+        }
+    }
+
+    /// Gives the agent the names that it has claimed: in Herdr first, which may refuse, and then here.
+    fn claims(&mut self) {
+        for claim in self.session.mailbox.take_claims() {
+            let pane = &self.shared.agent.pane_id;
+            let was = self.session.place.name.clone();
+            let renamed = match self.ask(&Request::rename(pane, claim.name.as_str())) {
+                Err(fault) => Err(fault.to_string()),
+                Ok(_) => {
+                    let renamed =
+                        claim::rename(self.host, &mut self.session, &mut self.dispatch, &claim.name);
+                    if renamed.is_err()
+                        && let Err(fault) = self.ask(&Request::rename(pane, was.as_str()))
+                    {
+                        tracing::warn!(%fault, pane, "could not give an agent its name back in Herdr");
+                    }
+                    renamed
+                }
+            };
+            claim.answer(renamed);
         }
     }
 
@@ -148,7 +198,9 @@ impl Line<'_> {
             Verdict::Shown(proof) => {
                 tracing::debug!(id, pane, ?proof, "the agent has it");
                 self.forget_hold();
-                self.dispatch.answered(id, Outcome::Injected, now);
+                let is_only_seen = proof == Proof::Screen;
+                let outcome = if is_only_seen { Outcome::Seen } else { Outcome::Injected };
+                self.dispatch.answered(id, outcome, now);
             }
             Verdict::Failed { code } => {
                 tracing::info!(id, pane, code, "a delivery to a pane failed; it is tried again");
@@ -181,6 +233,17 @@ impl Line<'_> {
             }
             delivery.told(told);
         }
+    }
+
+    /// Gives the agent the name that it claims, here and in Herdr; where Herdr does not take it, it keeps the old one.
+    fn claim(&mut self, name: &Name) -> Result<Place, String> {
+        let old = self.session.place.name.clone();
+        let place = claim::rename(self.host, &mut self.session, &mut self.dispatch, name)?;
+        if let Err(fault) = self.ask(&Request::rename(&self.shared.agent.pane_id, name.as_str())) {
+            claim::rename(self.host, &mut self.session, &mut self.dispatch, &old)?;
+            return Err(format!("Herdr does not take it: {fault}"));
+        }
+        Ok(place)
     }
 
     fn ask(&self, request: &Request) -> Result<Value, Fault> {
@@ -259,6 +322,7 @@ impl Line<'_> {
         let old = self.session.place.name.clone();
         let new = session.place.name.clone();
         self.host.registry.enter(session.clone());
+        self.session.mailbox.close();
         self.session = session;
         let moved = self.host.spool().and_then(|mut spool| {
             spool.readdress(&old, &new)?;

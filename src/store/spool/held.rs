@@ -3,6 +3,7 @@
 
 use rusqlite::named_params;
 
+use super::inbox::SEEN;
 use super::{Spool, renaming};
 use crate::addr::Name;
 use crate::clock::Wall;
@@ -34,6 +35,22 @@ impl Spool {
         })
     }
 
+    /// A terminal has shown the envelope, which is all that is known. It settles the row, as what a session has does.
+    ///
+    /// # Errors
+    /// When it cannot be stored; then the Worker must not be told either.
+    pub fn seen(&mut self, id: &str, agent: &str, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET state = 'injected', updated_at = ?3, code = ?4,
+                        answer = CASE WHEN from_worker THEN 'ack' END
+                 WHERE id = ?1 AND agent = ?2 AND state <> 'injected'",
+            )?
+            .execute((id, agent, now.0, SEEN))
+            .map(drop)
+        })
+    }
+
     /// An agent goes by another name: its mail goes with it. What is there under the new name already stays as it is.
     ///
     /// # Errors
@@ -49,6 +66,7 @@ mod tests {
 
     use super::*;
     use crate::store::spool::inbox::{Delivery, Outcome};
+    use crate::store::spool::local::LocalState;
 
     const NOW: Wall = Wall(1_700_000_000_000);
 
@@ -81,6 +99,20 @@ mod tests {
         assert_eq!(spool.due("jess", NOW, 9).unwrap().len(), 1);
         spool.injected("tx_000000000001", "jess", NOW).unwrap();
         assert_eq!(spool.unanswered(9).unwrap().len(), 1, "a late ack");
+    }
+
+    #[test]
+    fn what_a_screen_has_shown_is_settled_and_not_called_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        spool.receive(&[delivery("jess")], NOW).unwrap();
+        spool.seen("tx_000000000001", "jess", NOW).unwrap();
+        spool.injected("tx_000000000001", "jess", NOW).unwrap();
+        let answers = spool.unanswered(9).unwrap();
+        assert_eq!(answers.iter().map(|answer| &answer.outcome).collect::<Vec<_>>(), [&Outcome::Seen]);
+        spool.answered(&answers).unwrap();
+        assert!(spool.unanswered(9).unwrap().is_empty() && spool.due("jess", NOW, 9).unwrap().is_empty());
+        assert_eq!(spool.local_deliveries("tx_000000000001").unwrap()[0].state, LocalState::Seen);
     }
 
     #[test]
