@@ -62,7 +62,7 @@ fn look(
     let opened = opened(host, spool)?;
     let now = host.wall();
     let is_due = |at: Option<Wall>| at.is_some_and(|at| at <= now);
-    if is_due(opened.outbox().next_due(EntryKind::Message, now)?) && host.link().connected {
+    if is_due(opened.outbox().next_message_due(now)?) && host.link().connected {
         host.uplink.wake();
     }
     if is_due(opened.outbox().next_due(EntryKind::Event, now)?) {

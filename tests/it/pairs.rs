@@ -4,7 +4,7 @@
 //!
 //! `TRANSIT_ANSWERS` is the number of answers; a release sees 1,000 of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use transit::net::unix::Peer;
 use transit::proto::envelope;
 
 use crate::support::{Background, Home, LONG, eventually, eventually_within, text};
@@ -32,17 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A wait for a frame, after which it is looked whether all is done.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What one agent was shown, in its order: the message, its number among those of its sender, and how often the daemon
-/// had been killed by then.
-type Shown = Vec<(String, usize, usize)>;
+/// What one agent was shown, in its order: the message, its number among those of its sender, and the process of the
+/// daemon that showed it.
+type Shown = Vec<(String, usize, u32)>;
 
 /// What all know together.
 struct Books {
     wanted: usize,
     answers: AtomicUsize,
     is_over: AtomicBool,
-    /// How often the daemon of each host was killed.
-    kills: [AtomicUsize; 2],
     /// By host and pair: how many messages of its agent were accepted.
     accepted: Mutex<BTreeMap<(usize, usize), usize>>,
     shown: Mutex<BTreeMap<(usize, usize), Shown>>,
@@ -63,11 +62,9 @@ impl Books {
     fn check(&self) {
         let (accepted, shown) = (self.accepted.lock().unwrap(), self.shown.lock().unwrap());
         for (at, shown) in shown.iter() {
-            let (mut first, mut last_of) = (Vec::new(), BTreeMap::new());
-            for (id, number, kills) in shown {
-                if let Some(before) = last_of.insert(id, kills) {
-                    assert!(before < kills, "{at:?}: {id} was shown twice, and no kill was in between");
-                }
+            let (mut first, mut each) = (Vec::new(), BTreeSet::new());
+            for (id, number, daemon) in shown {
+                assert!(each.insert((id, daemon)), "{at:?}: {id} was shown twice by the same process");
                 if !first.contains(number) {
                     first.push(*number);
                 }
@@ -96,6 +93,8 @@ struct Link {
     stream: UnixStream,
     lines: BufReader<UnixStream>,
     unread: Vec<u8>,
+    /// The daemon's process, as the kernel says.
+    daemon: u32,
     capability: Value,
 }
 
@@ -143,7 +142,8 @@ impl Agent<'_> {
         let stream = UnixStream::connect(self.home.data().join("agent.sock")).ok()?;
         stream.set_read_timeout(Some(LONG)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
-        let mut link = Link { stream, lines, unread: Vec::new(), capability: Value::Null };
+        let daemon = Peer::of(&stream).unwrap().pid;
+        let mut link = Link { stream, lines, unread: Vec::new(), daemon, capability: Value::Null };
         link.send(&json!({
             "t": "register", "proto": 1, "harness": "claude", "session_id": self.name(), "pid": std::process::id(),
             "cwd": "/", "title": "", "status": "idle", "name": self.name(),
@@ -191,9 +191,8 @@ impl Agent<'_> {
         let peer = format!("{}@{}", self.name(), HOSTS[1 - self.host]);
         assert_eq!(message.from, peer, "{}", message.body);
         let number: usize = message.body.parse().unwrap();
-        let kills = self.books.kills[self.host].load(Ordering::SeqCst);
         let mut shown = self.books.shown.lock().unwrap();
-        shown.entry((self.host, self.pair)).or_default().push((id.clone(), number, kills));
+        shown.entry((self.host, self.pair)).or_default().push((id.clone(), number, link.daemon));
         drop(shown);
         if number >= self.seen {
             self.seen = number + 1;
@@ -274,7 +273,6 @@ fn kill(
             }
         }
         for host in (0..2).filter(|host| victim == host + 1 || victim == 3) {
-            books.kills[host].fetch_add(1, Ordering::SeqCst);
             daemons[host].signal(Signal::KILL);
             daemons[host].wait();
             daemons[host] = start_daemon(&homes[host]);
@@ -311,7 +309,6 @@ fn agents_that_answer_each_other_lose_nothing_and_keep_their_order_whatever_is_k
         wanted,
         answers: AtomicUsize::default(),
         is_over: AtomicBool::default(),
-        kills: Default::default(),
         accepted: Mutex::default(),
         shown: Mutex::default(),
     };

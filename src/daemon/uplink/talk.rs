@@ -29,7 +29,7 @@ use crate::store::StoreError;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
 use crate::store::spool::inbox::{Delivery, Outcome, Received};
-use crate::store::spool::outbox::{Entry, EntryKind};
+use crate::store::spool::outbox::Entry;
 
 /// Longest time that this thread sleeps; every hint wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -349,7 +349,7 @@ impl<'a> Talk<'a> {
         if room == 0 || self.stop.is_triggered() {
             return Ok(());
         }
-        match self.spool.outbox().next_due(EntryKind::Message, wall)? {
+        match self.spool.outbox().next_message_due(wall)? {
             Some(at) if at <= wall => {}
             at => {
                 let wait = at.map(|at| Duration::from_millis(at.0.abs_diff(wall.0)));
@@ -357,7 +357,7 @@ impl<'a> Talk<'a> {
                 return Ok(());
             }
         }
-        let entries = self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, wall, room)?;
+        let entries = self.spool.outbox().claim_messages(self.me, wall, room)?;
         let senders = entries.iter().filter_map(|entry| entry.from.as_deref()?.split('@').next());
         if let Some(agents) = self.roster.with(senders, &self.host.registry, now) {
             self.machine.roster(agents);

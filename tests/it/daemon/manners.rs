@@ -117,3 +117,41 @@ fn sockets_that_commands_would_not_find_are_refused() {
     assert_eq!(ran.status.code(), Some(78));
     assert!(text(&ran.stderr).contains("LISTEN_FDS"), "{}", text(&ran.stderr));
 }
+
+#[test]
+fn the_units_of_the_daemon_start_what_there_is_and_forbid_what_nobody_needs() {
+    let home = Home::new();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    let ours = format!("{}/", crate::support::programs().display());
+    let mut files = Vec::new();
+    for name in ["transitd.service", "transitd.socket"] {
+        let unit = std::fs::read_to_string(folder.join(name)).unwrap();
+        files.push(home.file(name, unit.replace("/usr/local/bin/", &ours)));
+    }
+    let service = std::fs::read_to_string(folder.join("transitd.service")).unwrap();
+    for name in ["ExecStart=/usr/local/bin/", "ExecReload=/usr/local/bin/"] {
+        let line = service.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let mut words = line.split(' ');
+        let ran = home.command(words.next().unwrap()).args(words).arg("--help").output().unwrap();
+        assert!(ran.status.success(), "{line}: {}", text(&ran.stderr));
+    }
+    for wanted in ["Type=notify", "WatchdogSec=30s", "NoNewPrivileges=yes", "RestartPreventExitStatus=2 78"] {
+        assert!(service.lines().any(|line| line == wanted), "{wanted}");
+    }
+    // The sockets are those that the daemon looks for where nothing else is said.
+    let socket = std::fs::read_to_string(folder.join("transitd.socket")).unwrap();
+    let listens: Vec<&str> = socket.lines().filter_map(|line| line.strip_prefix("ListenStream=%h/")).collect();
+    assert_eq!(listens, [".local/share/transit/transit.sock", ".local/share/transit/agent.sock"]);
+    // A directory of its own: systemd wants one that belongs to the user.
+    let runtime = home.path("run");
+    std::fs::create_dir(&runtime).unwrap();
+    let mut analyze = home.foreign("systemd-analyze");
+    analyze.args(["--user", "verify", "--man=no"]).args(&files).env("XDG_RUNTIME_DIR", &runtime);
+    match analyze.output() {
+        Err(_) => crate::support::left_out("what needs systemd-analyze, which is not installed"),
+        Ok(checked) => {
+            let said = text(&checked.stderr);
+            assert!(checked.status.success() && said.is_empty(), "{said}");
+        }
+    }
+}
