@@ -82,6 +82,9 @@ pub(super) struct Host {
     clock: SystemClock,
     started: Mono,
     kicked: AtomicBool,
+    reloaded: AtomicBool,
+    /// Wakes the main thread.
+    main: OnceLock<Wake>,
     paused: AtomicBool,
     name: Mutex<addr::Host>,
     /// The configuration at the start.
@@ -122,6 +125,8 @@ impl Host {
             started: clock.mono(),
             clock,
             kicked: AtomicBool::default(),
+            reloaded: AtomicBool::default(),
+            main: OnceLock::new(),
             paused: AtomicBool::default(),
             name: Mutex::new(name),
             config: OnceLock::new(),
@@ -241,6 +246,23 @@ impl Host {
 
     pub(super) fn set_api(&self, standing: Standing) {
         *locked(&self.api) = Some(standing);
+    }
+
+    /// The main thread is woken by this from now on.
+    pub(super) fn wakes_main(&self, wake: Wake) {
+        // There is one.
+        let _ = self.main.set(wake);
+    }
+
+    /// The configuration was read anew; the main thread tells the parts that it has started.
+    pub(super) fn reloaded(&self) {
+        self.reloaded.store(true, Ordering::Release);
+        self.main.get().into_iter().for_each(Wake::wake);
+    }
+
+    /// Whether the configuration was read anew since the last time.
+    pub(super) fn take_reloaded(&self) -> bool {
+        self.reloaded.swap(false, Ordering::AcqRel)
     }
 
     /// Asks for a new connection at once.

@@ -70,8 +70,9 @@ pub(super) fn reload(host: &Host) -> Result<Reloaded, EnrolmentError> {
     let _one_at_a_time = host.ordering.lock().unwrap_or_else(PoisonError::into_inner);
     service::notify_reloading();
     let read = read(host);
-    if let Err(err) = &read {
-        tracing::error!(%err, "the new configuration is not used");
+    match &read {
+        Ok(_) => host.reloaded(),
+        Err(err) => tracing::error!(%err, "the new configuration is not used"),
     }
     service::notify_ready();
     host.announce();

@@ -140,7 +140,8 @@ fn the_units_of_the_daemon_start_what_there_is_and_forbid_what_nobody_needs() {
     }
     // The sockets are those that the daemon looks for where nothing else is said.
     let socket = std::fs::read_to_string(folder.join("transitd.socket")).unwrap();
-    let listens: Vec<&str> = socket.lines().filter_map(|line| line.strip_prefix("ListenStream=%h/")).collect();
+    let listens: Vec<&str> =
+        socket.lines().filter_map(|line| line.strip_prefix("ListenStream=%h/")).collect();
     assert_eq!(listens, [".local/share/transit/transit.sock", ".local/share/transit/agent.sock"]);
     // A directory of its own: systemd wants one that belongs to the user.
     let runtime = home.path("run");
