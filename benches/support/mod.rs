@@ -51,6 +51,11 @@ impl Running {
         Self(command.spawn().unwrap_or_else(|err| panic!("{command:?} does not start: {err}")))
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// CPU time that it has used so far.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a running child");

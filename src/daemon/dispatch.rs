@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::host::{Host, SendOutcome};
+use super::near;
 use super::registry::Session;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits;
 use crate::proto::agent::DaemonSide;
+use crate::proto::envelope;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
@@ -141,6 +143,7 @@ impl Dispatch {
                     match outcome {
                         Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
                         Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
+                        Outcome::Refused { code, retryable: false } => self.bounce(host, &id, &code)?,
                         Outcome::Refused { .. } => {}
                     }
                 }
@@ -151,6 +154,18 @@ impl Dispatch {
             host.uplink.wake();
         }
         Ok(())
+    }
+
+    /// A session has refused a message for good. Where there is a Worker, it tells the sender; else this host does.
+    fn bounce(&mut self, host: &Host, id: &str, why: &str) -> Result<(), StoreError> {
+        if host.link().url.is_some() {
+            return Ok(());
+        }
+        let rows = self.spool.local_deliveries(id)?;
+        let Some(row) = rows.iter().find(|row| row.agent == self.agent) else { return Ok(()) };
+        let from = envelope::sender(&row.envelope).unwrap_or_default();
+        let to = format!("{}@{}", self.agent, host.name());
+        near::put_bounce(host, &mut self.spool, (id, from, &to), why)
     }
 
     fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {

@@ -58,6 +58,25 @@ pub(super) fn put_taken(host: &Host, spool: &mut Spool, entry: &Entry) -> Result
     put(host, spool, &message, &to.name)
 }
 
+/// Tells an agent of this host that its message did not get to `to`. A word of the system has nobody to be told.
+pub(super) fn put_bounce(
+    host: &Host,
+    spool: &mut Spool,
+    (id, from, to): (&str, &str, &str),
+    why: &str,
+) -> Result<(), StoreError> {
+    let Ok(sender) = from.parse::<AgentAddr>() else { return Ok(()) };
+    let bounce = Message {
+        id: &IdKind::Message.fresh(),
+        from: SYSTEM,
+        to: from,
+        body: &format!("undeliverable to {to}: {why}"),
+        reply_to: Some(id),
+        at: host.wall(),
+    };
+    put(host, spool, &bounce, &sender.name)
+}
+
 /// Tells an agent of this host that it may write to `to` again, `wait` from now.
 pub(super) fn put_notice(host: &Host, from: &str, to: &str, wait: Duration) -> Result<(), StoreError> {
     let Ok(sender) = from.parse::<AgentAddr>() else { return Ok(()) };

@@ -17,12 +17,13 @@ use crate::addr::AgentAddr;
 use crate::clock::{Backoff, Mono};
 use crate::daemon::host::{Host, RpcCall, SendOutcome};
 use crate::daemon::life::Pulse;
+use crate::daemon::near;
 use crate::daemon::orders::PAUSED;
-use crate::id::IdKind;
+
 use crate::net::service::Shutdown;
 use crate::net::ws::{Gone, Heard, Socket};
 use crate::proto::dump::Way;
-use crate::proto::envelope::{self, Envelope, Kind};
+use crate::proto::envelope::{self, Kind};
 use crate::proto::wire::{DaemonConfig, DaemonEnd, DaemonEvent, NakCode, RpcError, SendFrame, close};
 use crate::proto::{Close, Input, Output};
 use crate::store::StoreError;
@@ -423,23 +424,9 @@ impl<'a> Talk<'a> {
 
     /// The sender did not wait for the refusal: it gets an envelope from the system, once.
     fn bounce(&mut self, id: &str, code: NakCode) -> Result<(), StoreError> {
-        let wall = self.host.wall();
-        let Some(entry) = self.spool.outbox().get(id, wall)? else { return Ok(()) };
-        let Some(sender) = entry.from.as_deref().and_then(|from| from.parse::<AgentAddr>().ok()) else {
-            return Ok(());
-        };
-        let bounce = Envelope {
-            from: "transit".to_owned(),
-            id: IdKind::Message.fresh(),
-            ts: wall.to_string(),
-            reply_to: Some(id.to_owned()),
-            body: format!("undeliverable to {}: {}", entry.dest, code.as_str()),
-            kind: Kind::Dm,
-        };
-        let (envelope, agent) = (envelope::render(&bounce), sender.name.to_string());
-        self.spool.put_local(&Delivery { id: bounce.id, agent, envelope, redelivery: 0 }, wall)?;
-        self.host.registry.wake(sender.name.as_str());
-        Ok(())
+        let Some(entry) = self.spool.outbox().get(id, self.host.wall())? else { return Ok(()) };
+        let from = entry.from.as_deref().unwrap_or_default();
+        near::put_bounce(self.host, &mut self.spool, (id, from, &entry.dest), code.as_str())
     }
 
     fn try_later(&mut self, id: &str, why: &str) {

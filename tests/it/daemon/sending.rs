@@ -138,6 +138,35 @@ fn without_a_worker_the_agents_of_a_host_still_reach_each_other() {
 }
 
 #[test]
+fn without_a_worker_the_sender_hears_once_that_its_message_was_refused() {
+    let home = Home::new();
+    let _daemon = start(&home);
+    let (mut jess, registered) = Adapter::register(&home, "s1", Some("jess"));
+    let (mut omar, _) = Adapter::register(&home, "s2", Some("omar"));
+    let to = registered["address"].as_str().unwrap();
+    let call = json!({
+        "op": "send", "to": to, "body": "hello", "wait_ms": 0, "pane_id": "native:claude:s2",
+    });
+    let sent = ask(&home, &call);
+    assert_eq!(sent["state"], "spooled", "{sent}");
+    let id = jess.delivery();
+    jess.nak(&id, "no_thanks", false);
+    let bounce = omar.next().unwrap();
+    let envelope = bounce["envelope"].as_str().unwrap();
+    assert!(
+        envelope.contains("from=\"transit\"") && envelope.contains(&format!("reply_to=\"{id}\"")),
+        "{envelope}"
+    );
+    assert!(envelope.contains(&format!("undeliverable to {to}: no_thanks")), "{envelope}");
+    // Nobody is told that a word of the system was refused.
+    omar.nak(bounce["id"].as_str().unwrap(), "no_thanks", false);
+    let sent = ask(&home, &call);
+    assert_eq!(jess.delivery(), sent["id"].as_str().unwrap());
+    jess.ack(sent["id"].as_str().unwrap());
+    status_until(&home, |status| status["inbox"] == 0);
+}
+
+#[test]
 fn a_message_within_a_host_is_there_at_once_and_its_echo_is_not_shown() {
     let at = super::world::nobody();
     let home = enrolled(at);
