@@ -1,6 +1,6 @@
 //! `cargo bench --bench start`: how long the small commands take to start, beside `true`, and how large they are.
 //!
-//! What is measured is what is shipped: `cargo build --profile dist` comes first.
+//! What is measured is what is shipped: `scripts/dist` comes first.
 
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -64,9 +64,9 @@ fn main() {
 
 /// A program as it is shipped.
 fn shipped(name: &str) -> PathBuf {
-    let dist = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory").join("dist");
-    let program = dist.join(name);
-    assert!(program.is_file(), "{} is missing: cargo build --profile dist", program.display());
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
+    let program = target.join("shipped").join(name);
+    assert!(program.is_file(), "{} is missing: scripts/dist makes it", program.display());
     program
 }
 

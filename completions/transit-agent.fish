@@ -41,8 +41,8 @@ complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "tmux" -
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l harness -d 'The kind of program' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
-complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l jobs -d 'Run up to N COMMANDs at a time' -r
-complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l timeout -d 'End a COMMAND that takes longer: SIGTERM, and SIGKILL 5 s later' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l jobs -d 'Run up to N COMMANDs at a time, at most 16; what has an order keeps it' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l timeout -d 'End a COMMAND that takes longer, and all that it started: SIGTERM, and SIGKILL 5 s later' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"

@@ -42,6 +42,8 @@ pub const RPC_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval of the daemon's `ping` on `agent.sock` (transit-agent/1).
 pub const AGENT_PING: Duration = Duration::from_secs(15);
+/// Deliveries that a session may have open at once.
+pub const AGENT_WINDOW: usize = 16;
 /// Time without a sign of life after which a delivery to an adapter is given up, retryable.
 pub const ADAPTER_WAIT: Duration = Duration::from_secs(30);
 /// Time after which a delivery to an adapter is given up in spite of signs of life, retryable.
@@ -188,4 +190,8 @@ pub const API_FRAMES: usize = 512;
 pub const API_WRITE_WAIT: Duration = Duration::from_secs(10);
 /// Silence after which a client that waits for nothing gives its place to a new one, if there is no other, unless the
 /// operator says otherwise.
-pub const API_IDLE: Duration = Duration::from_secs(300);
+pub const API_IDLE: Duration = Duration::from_secs(600);
+/// Conversations of local clients that have something running or waiting, unless the operator says otherwise.
+pub const API_CONVERSATIONS: usize = 4;
+/// Messages that may wait in one of them, unless the operator says otherwise.
+pub const API_QUEUE: usize = 64;

@@ -47,6 +47,10 @@ enum Verb {
     /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
     /// with the same TRANSIT_ID; until then no later message of its sender is begun. Any other exit refuses it for
     /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled.
+    ///
+    /// One COMMAND runs at a time, in the order in which envelopes came. With --jobs several do, and only what has an
+    /// order keeps it: messages of one sender, messages of one room, and events of one conversation. A COMMAND that
+    /// works for minutes is run once; the daemon hears meanwhile that it is at work.
     Run(run::Args),
     /// Print envelopes as lines of JSON, and read their answers from stdin.
     ///
@@ -54,7 +58,8 @@ enum Verb {
     /// Lines on stdin: {"t":"deliver_ack","id"}, {"t":"deliver_nak","id","code","retryable"} and
     /// {"t":"status","status"}. A line that is none of these is told on stderr and passed over. When stdin ends,
     /// envelopes go on being printed, but nothing can be answered any more without --auto-ack; the command
-    /// ends when its stdout is closed.
+    /// ends when its stdout is closed, and what was said on stdin before that is passed on. It connects again by
+    /// itself, says so with a new registered line, and prints once more what was not answered.
     Listen(listen::Args),
     /// Call one tool of the local daemon, as the agent that this process runs in.
     ///

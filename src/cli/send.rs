@@ -42,7 +42,8 @@ const USAGE: &str = "transit-send [OPTIONS] DEST [BODY-FILE | -m TEXT]
 /// is kept as dead.
 ///
 /// A message is committed when the Worker has it, injected when it is durably in the recipient's session, and spooled
-/// until then.
+/// until then. It is shown when it was typed into a terminal of this host that has shown it, and nobody can tell
+/// whether the session keeps it.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, override_usage = USAGE)]
 pub struct Args {
@@ -83,7 +84,7 @@ pub struct Args {
     /// Wait until it is injected or settled [default time: 60s].
     ///
     /// A message is injected once every recipient has it durably in the session, and settled once it is at its end
-    /// with each of them. Ends with 75 when it is not so far in time, and with 1 when it never will be; the message
+    /// with each of them; one that is shown is settled, and not injected. Ends with 75 when it is not so far in time, and with 1 when it never will be; the message
     /// is kept all the same. A message to a room with nobody else in it is committed and injected nowhere: at once 75
     /// for injected, and 0 for settled. A source tells nothing of an event after it was taken, so that an event is not waited
     /// for.

@@ -74,8 +74,9 @@ impl Connection<'_> {
     fn run(&mut self) {
         let mut stop_at = None;
         loop {
-            if let Some((_, dispatch)) = &mut self.session
+            if let Some((session, dispatch)) = &mut self.session
                 && stop_at.is_none()
+                && !self.host.herdr.delivers_for(&session.place.name)
             {
                 dispatch.advance(self.host, &mut self.machine);
             }

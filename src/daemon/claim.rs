@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::dispatch::Dispatch;
 use super::host::Host;
-use super::registry::Session;
+use super::registry::{Session, Way};
 use crate::addr::Name;
 use crate::proto::control::ControlError;
 use crate::store::spool::agents::Place;
@@ -71,6 +71,9 @@ impl Claims {
 pub(super) fn ask(session: &Session, name: &str) -> Result<Place, ControlError> {
     let failed = |why: &dyn std::fmt::Display| ControlError::new("claim_failed", why.to_string());
     let name: Name = name.parse().map_err(|err| failed(&err))?;
+    if let Way::Program { .. } = session.way {
+        return Err(failed(&"an agent of this host's own is called what its manifest says"));
+    }
     match session.mailbox.claim(name).recv_timeout(WAIT) {
         Ok(answer) => answer.map_err(|why| failed(&why)),
         Err(_) => Err(failed(&"the session has gone away")),

@@ -12,6 +12,7 @@ use super::near;
 use super::registry::Session;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
+use crate::limits;
 use crate::proto::agent::DaemonSide;
 use crate::proto::envelope;
 use crate::store::StoreError;
@@ -19,8 +20,6 @@ use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
 use crate::store::spool::inbox::Outcome;
 
-/// Deliveries that a session may have open at once.
-const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 /// Time after which what waits for a person is tried again, whatever is seen of the person.
@@ -174,7 +173,7 @@ impl Dispatch {
             return Ok(());
         }
         let wall = host.wall();
-        for due in self.spool.due(&self.agent, wall, WINDOW)? {
+        for due in self.spool.due(&self.agent, wall, limits::AGENT_WINDOW)? {
             if self.open.insert(due.id.clone()) {
                 tracing::debug!(id = due.id, agent = self.agent, "handing over");
                 carrier.deliver(&due.id, due.envelope, now);

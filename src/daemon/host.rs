@@ -63,6 +63,9 @@ pub(super) struct Link {
     pub(super) last_error: Option<String>,
 }
 
+/// What a part of the daemon does when the configuration is to be read anew.
+type Reload = Box<dyn Fn() + Send>;
+
 /// One daemon.
 pub(super) struct Host {
     pub(super) paths: Paths,
@@ -82,9 +85,6 @@ pub(super) struct Host {
     clock: SystemClock,
     started: Mono,
     kicked: AtomicBool,
-    reloaded: AtomicBool,
-    /// Wakes the main thread.
-    main: OnceLock<Wake>,
     paused: AtomicBool,
     name: Mutex<addr::Host>,
     /// The configuration at the start.
@@ -92,6 +92,7 @@ pub(super) struct Host {
     enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
     api: Mutex<Option<Standing>>,
+    reloads: Mutex<Vec<Reload>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -125,14 +126,13 @@ impl Host {
             started: clock.mono(),
             clock,
             kicked: AtomicBool::default(),
-            reloaded: AtomicBool::default(),
-            main: OnceLock::new(),
             paused: AtomicBool::default(),
             name: Mutex::new(name),
             config: OnceLock::new(),
             enrolment: Mutex::default(),
             link: Mutex::default(),
             api: Mutex::default(),
+            reloads: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -248,21 +248,14 @@ impl Host {
         *locked(&self.api) = Some(standing);
     }
 
-    /// The main thread is woken by this from now on.
-    pub(super) fn wakes_main(&self, wake: Wake) {
-        // There is one.
-        let _ = self.main.set(wake);
+    /// Lets `reload` be called whenever the configuration is to be read anew.
+    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+        locked(&self.reloads).push(Box::new(reload));
     }
 
-    /// The configuration was read anew; the main thread tells the parts that it has started.
-    pub(super) fn reloaded(&self) {
-        self.reloaded.store(true, Ordering::Release);
-        self.main.get().into_iter().for_each(Wake::wake);
-    }
-
-    /// Whether the configuration was read anew since the last time.
-    pub(super) fn take_reloaded(&self) -> bool {
-        self.reloaded.swap(false, Ordering::AcqRel)
+    /// Lets every part of the daemon read anew what it has of its own configuration.
+    pub(super) fn reload_parts(&self) {
+        locked(&self.reloads).iter().for_each(|reload| reload());
     }
 
     /// Asks for a new connection at once.

@@ -19,8 +19,8 @@ use crate::store::spool::Spool;
 /// How often history that has outlived its use is looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(3600);
 
-/// Does all this until the daemon stops. `reload` tells the parts of the daemon that the configuration was read anew.
-pub(super) fn run(host: &Arc<Host>, mut spool: Spool, hangup: &Wake, wake: &Wake, reload: impl Fn()) {
+/// Does all this until the daemon stops.
+pub(super) fn run(host: &Arc<Host>, mut spool: Spool, hangup: &Wake, wake: &Wake) {
     let watchdog = service::watchdog();
     let (mut clean_at, mut pet_at) = (host.now(), watchdog.map(|_| host.now()));
     while !host.stop.is_triggered() {
@@ -39,9 +39,6 @@ pub(super) fn run(host: &Arc<Host>, mut spool: Spool, hangup: &Wake, wake: &Wake
         if is_hung_up(hangup, wake, next.since(host.now())) {
             // What is wrong with the configuration is logged there, and the old one stands.
             let _ = orders::reload(host);
-        }
-        if host.take_reloaded() {
-            reload();
         }
     }
 }

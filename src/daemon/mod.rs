@@ -161,7 +161,6 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let wake = Wake::new().map_err(system("make a pipe"))?;
     let waker = wake.clone();
     stop.on_trigger(move || waker.wake());
-    host.wakes_main(wake.clone());
 
     let programs = home.clone().and_then(|home| Programs::open(home, &host));
     let api = home.and_then(|home| Served::open(home, &host));
@@ -170,10 +169,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let [transit_sock, agent_sock] = sockets;
     ready(&Ready { transit_sock, agent_sock, api_sock: host.api_sock() });
     service::notify_ready();
-    life::run(&host, spool, &hangup, &wake, || {
-        programs.iter().for_each(Programs::reload);
-        api.iter().for_each(Served::reload);
-    });
+    life::run(&host, spool, &hangup, &wake);
 
     tracing::info!("transitd is stopping");
     service::notify_stopping();

@@ -65,14 +65,14 @@ pub(super) struct Reloaded {
 /// Reads the configuration and the token anew. A connection to the Worker that they do not fit any more is made anew.
 ///
 /// # Errors
-/// When they make no sense; then everything stays as it was.
+/// When they make no sense; then everything that they say stays as it was; the host's own agents are looked at anew in any case.
 pub(super) fn reload(host: &Host) -> Result<Reloaded, EnrolmentError> {
     let _one_at_a_time = host.ordering.lock().unwrap_or_else(PoisonError::into_inner);
     service::notify_reloading();
     let read = read(host);
-    match &read {
-        Ok(_) => host.reloaded(),
-        Err(err) => tracing::error!(%err, "the new configuration is not used"),
+    host.reload_parts();
+    if let Err(err) = &read {
+        tracing::error!(%err, "the new configuration is not used");
     }
     service::notify_ready();
     host.announce();

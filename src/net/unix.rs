@@ -30,7 +30,7 @@ pub const AGENT_SOCK: &str = "agent.sock";
 pub const API_SOCK: &str = "api.sock";
 
 const NO_SOCKET: &str = "no socket";
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// How often the lock of a directory is tried for.
 const LOCK_TRIES: u32 = 100;

@@ -1,5 +1,6 @@
 //! Tests against real peers: openssl, curl and python3 as senders, strace as a saboteur, a full disk,
-//! a disk whose power is cut, websockets at both ends of a proxy, the coding agents Pi and OpenCode.
+//! a disk whose power is cut, websockets at both ends of a proxy, the coding agents Pi and OpenCode, the official
+//! clients of MCP.
 //!
 //! `cargo test --features interop --test interop` runs them. Each fails, and says so, where its peer is missing.
 
@@ -11,6 +12,7 @@ mod full;
 mod harness;
 #[path = "../it/load.rs"]
 mod load;
+mod mcp;
 mod opencode;
 mod pi;
 mod power;

@@ -73,7 +73,7 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     let first = message("tx_000000000001", BODY);
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
-    assert_eq!(said(&home, &session), [first.clone()], "at the moment of the ack");
+    assert_eq!(said(&home, &session), std::slice::from_ref(&first), "at the moment of the ack");
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
 

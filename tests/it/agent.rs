@@ -5,9 +5,12 @@ mod listen;
 mod run;
 mod session;
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use transit::clock::{Clock, Mono, SystemClock};
 use transit::limits::AGENT_PING;
 use transit::proto::agent::{DaemonSide, DaemonSideEvent as Event, PeerProcess, Register};
@@ -29,7 +32,10 @@ struct Connection {
     stream: UnixStream,
     machine: DaemonSide,
     lines: Lines,
+    heard: VecDeque<Event>,
     clock: SystemClock,
+    /// How far this end's time is ahead of the clock.
+    ahead: Duration,
 }
 
 impl Daemon {
@@ -40,31 +46,50 @@ impl Daemon {
 
     /// Takes the next connection of `agent` and hears who it is.
     fn accept(&self, agent: &Background) -> (Connection, Register) {
+        let (connection, register) = self.accept_any();
+        assert_eq!(register.pid, agent.pid());
+        (connection, register)
+    }
+
+    fn accept_any(&self) -> (Connection, Register) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let machine = DaemonSide::new(PeerProcess { pid: agent.pid(), own: agent.pid() }, Mono::default());
-        let mut connection =
-            Connection { stream, machine, lines: Lines::new(1 << 20), clock: SystemClock::new() };
+        let pid = socket_peercred(&stream).unwrap().pid.as_raw_nonzero().get().cast_unsigned();
+        let machine = DaemonSide::new(PeerProcess { pid, own: pid }, Mono::default());
+        let (lines, heard) = (Lines::new(1 << 20), VecDeque::new());
+        let (clock, ahead) = (SystemClock::new(), Duration::ZERO);
+        let mut connection = Connection { stream, machine, lines, heard, clock, ahead };
         let Event::Register(register) = connection.next() else { panic!("register comes first") };
         (connection, register)
     }
 
     /// Takes the next connection and gives it its place.
     fn register(&self, agent: &Background, generation: u64) -> Connection {
-        let (mut connection, register) = self.accept(agent);
-        let name = register.name.unwrap();
-        let address = format!("{name}@titan");
-        connection.machine.registered(&name, &address, generation, CAPABILITY.into(), Mono::default());
-        connection.drain();
-        connection
+        let (connection, register) = self.accept(agent);
+        connection.registered(register, generation)
+    }
+
+    /// The same for an agent that another process has started.
+    fn register_any(&self, generation: u64) -> Connection {
+        let (connection, register) = self.accept_any();
+        connection.registered(register, generation)
     }
 }
 
 impl Connection {
+    fn registered(mut self, register: Register, generation: u64) -> Self {
+        let name = register.name.unwrap();
+        let address = format!("{name}@titan");
+        self.machine.registered(&name, &address, generation, CAPABILITY.into(), Mono::default());
+        self.drain();
+        self
+    }
+
     /// The next thing that the adapter says.
     fn next(&mut self) -> Event {
         loop {
-            if let Some(event) = self.drain() {
+            self.drain();
+            if let Some(event) = self.heard.pop_front() {
                 return event;
             }
             let mut bytes = [0; 4096];
@@ -72,7 +97,7 @@ impl Connection {
             assert!(read > 0, "the agent closed the connection");
             self.lines.push(&bytes[..read]);
             while let Some(line) = self.lines.next() {
-                self.machine.handle(line.as_input(), self.clock.mono());
+                self.machine.handle(line.as_input(), self.now());
             }
         }
     }
@@ -88,25 +113,36 @@ impl Connection {
     }
 
     fn deliver(&mut self, id: &str, envelope: impl Into<String>) {
-        self.machine.deliver(id, envelope.into(), self.clock.mono());
+        self.machine.deliver(id, envelope.into(), self.now());
         self.drain();
     }
 
     /// Returns once the adapter has heard all that was said before.
     fn ping(&mut self) {
-        self.machine.handle(Input::Tick, self.clock.mono() + AGENT_PING);
-        while self.next() != Event::Alive {}
+        self.ahead += AGENT_PING;
+        self.machine.handle(Input::Tick, self.now());
+        loop {
+            match self.next() {
+                Event::Alive => return,
+                Event::Status(_) => {}
+                other => panic!("{other:?} instead of a sign of life"),
+            }
+        }
     }
 
-    fn drain(&mut self) -> Option<Event> {
+    fn now(&self) -> Mono {
+        self.clock.mono() + self.ahead
+    }
+
+    /// Says what is to be said, and keeps what was heard.
+    fn drain(&mut self) {
         while let Some(output) = self.machine.poll() {
             match output {
                 Output::Write(line) => self.stream.write_all(format!("{line}\n").as_bytes()).unwrap(),
-                Output::Event(event) => return Some(event),
+                Output::Event(event) => self.heard.push_back(event),
                 Output::WakeAt(_) | Output::Close(_) => {}
             }
         }
-        None
     }
 }
 

@@ -13,6 +13,7 @@ mod envelope;
 mod examples;
 mod exchange;
 mod floors;
+mod gateway;
 mod live;
 mod load;
 mod local_api;

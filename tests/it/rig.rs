@@ -162,8 +162,7 @@ impl Rig {
         eventually(|| {
             let out = self.home.run("transitd", ["status", "--json"], b"");
             let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-            let found = status["agents"].as_array()?.iter().find(|agent| agent["name"] == name).cloned();
-            found
+            status["agents"].as_array()?.iter().find(|agent| agent["name"] == name).cloned()
         })
     }
 

@@ -57,26 +57,15 @@ impl World {
             db.read(|tx| {
                 tx.all(
                     "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body,
-                            d.last_error, m.created_at, d.updated_at
+                            d.last_error, d.updated_at
                      FROM message m JOIN message_delivery d ON d.message_seq = m.seq ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, sender, agent) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
                         let (state, reply_to, body) = (text(row, 4)?, row.get(5)?, text(row, 6)?);
-                        let (error, created_ms, moved_ms) = (row.get(7)?, row.get(8)?, row.get(9)?);
-                        Ok(MessageRow {
-                            org,
-                            id,
-                            sender,
-                            agent,
-                            state,
-                            error,
-                            reply_to,
-                            body,
-                            created_ms,
-                            moved_ms,
-                        })
+                        let (error, moved_ms) = (row.get(7)?, row.get(8)?);
+                        Ok(MessageRow { org, id, sender, agent, state, error, reply_to, body, moved_ms })
                     },
                 )
             })
@@ -84,16 +73,15 @@ impl World {
         let deliveries = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT d.org_id, d.id, e.event_key, d.state, r.state, d.agent || '@' || d.host, d.created_at,
-                            d.updated_at
+                    "SELECT d.org_id, d.id, e.event_key, d.state, r.state, d.agent || '@' || d.host, d.updated_at
                      FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq
                      LEFT JOIN reply r ON r.org_id = d.org_id AND r.delivery_id = d.id ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, key, state) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
-                        let (agent, created_ms, moved_ms) = (text(row, 5)?, row.get(6)?, row.get(7)?);
-                        Ok(DeliveryRow { org, id, key, state, reply: row.get(4)?, agent, created_ms, moved_ms })
+                        let (agent, moved_ms) = (text(row, 5)?, row.get(6)?);
+                        Ok(DeliveryRow { org, id, key, state, reply: row.get(4)?, agent, moved_ms })
                     },
                 )
             })
@@ -101,14 +89,13 @@ impl World {
         let posts = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT org_id, id, sender, room_number, created_at FROM message
+                    "SELECT org_id, id, sender, room_number FROM message
                      WHERE room_number IS NOT NULL ORDER BY org_id, room_number",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let number = row.get::<i64>(3)?.unsigned_abs();
-                        let created_ms = row.get(4)?;
-                        Ok(RoomPost { org, id: text(row, 1)?, sender: text(row, 2)?, number, created_ms })
+                        Ok(RoomPost { org, id: text(row, 1)?, sender: text(row, 2)?, number })
                     },
                 )
             })
@@ -123,7 +110,6 @@ impl World {
         self.story.deliveries.extend(deliveries);
         self.story.posts.extend(posts);
         self.story.posts.sort_by_key(|post| (post.org, post.number));
-        self.story.is_steady = self.tally.jumps == 0;
         self.tally.posted = self.story.posts.len() as u64;
         self.tally.bounces = self.story.messages.iter().filter(|row| row.sender == "transit").count() as u64;
         if let Some(process) = &self.process {

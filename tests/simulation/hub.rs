@@ -28,6 +28,9 @@ impl World {
         }
         self.process = Some(process);
         self.set_disk();
+        if self.tally.jumps > 0 {
+            self.story.starts.push(self.agenda.now.0);
+        }
         let life = self.life;
         self.agenda.soon(1_000, Due::Sweep { life });
         self.post_at = Some(self.agenda.now);

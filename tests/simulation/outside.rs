@@ -95,7 +95,7 @@ impl World {
             });
             self.orgs[org].has_met |= joined.is_ok();
         }
-        if !self.orgs.iter().all(|org| org.has_met) && !self.calm {
+        if !self.orgs.iter().all(|org| org.has_met) {
             self.agenda.soon(5_000, Due::Convene);
         }
     }
@@ -180,6 +180,8 @@ impl World {
         let Some(process) = self.process.as_mut().filter(|_| !self.strain.is_stopping) else {
             return self.deliver_later(event);
         };
+        let (_, to, _) = SOURCES.iter().find(|one| one.0 == source).expect("an event is of a source");
+        self.story.between.push(super::story::Between { org, to, at: self.agenda.now.0 });
         let headers = [(TIMESTAMP_HEADER, timestamp.as_str()), (SIGNATURE_HEADER, signature.as_str())];
         let asked = process.post(&format!("/ingest/{source}"), &headers, body);
         self.waiting.insert(asked, Waiting::Event { event, was_paused, was_full });
@@ -458,7 +460,7 @@ impl World {
 }
 
 fn answer(status: u16) -> fetch::Answer {
-    fetch::Answer { status, retry_after: None, body: Vec::new(), is_cut: false }
+    fetch::Answer { status, retry_after: None, body: Vec::new(), is_cut: false, date: None }
 }
 
 fn hall() -> Name {

@@ -1,6 +1,7 @@
 //! What was seen from outside, and what the ledger holds at the end: all that a proof is about.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 use transit::proto::wire::NakCode;
@@ -110,8 +111,7 @@ pub(crate) struct MessageRow {
     pub(crate) error: Option<String>,
     pub(crate) reply_to: Option<String>,
     pub(crate) body: String,
-    /// When the Worker took it, and when it last moved, by its wall clock.
-    pub(crate) created_ms: i64,
+    /// When it last moved, by the Worker's wall clock.
     pub(crate) moved_ms: i64,
 }
 
@@ -122,7 +122,6 @@ pub(crate) struct RoomPost {
     pub(crate) id: String,
     pub(crate) sender: String,
     pub(crate) number: u64,
-    pub(crate) created_ms: i64,
 }
 
 /// A delivery from a source, as the ledger has it at the end.
@@ -136,8 +135,26 @@ pub(crate) struct DeliveryRow {
     pub(crate) reply: Option<String>,
     /// Whose it is.
     pub(crate) agent: String,
-    pub(crate) created_ms: i64,
     pub(crate) moved_ms: i64,
+}
+
+/// A message that was new to the Worker, which took it.
+#[derive(Debug, Clone)]
+pub(crate) struct Pass {
+    pub(crate) org: usize,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// When it was read.
+    pub(crate) at: Duration,
+}
+
+/// An event was posted.
+#[derive(Debug, Clone)]
+pub(crate) struct Between {
+    pub(crate) org: usize,
+    /// Where it goes.
+    pub(crate) to: &'static str,
+    pub(crate) at: Duration,
 }
 
 /// A row that was removed from the ledger.
@@ -177,8 +194,11 @@ pub(crate) struct Story {
     /// What a Worker that stopped had read and did not answer, and how many links ended with everything answered.
     pub(crate) cut_off: Vec<String>,
     pub(crate) goodbyes: u64,
-    /// No wall clock was set: the times of the ledger are those of the story.
-    pub(crate) is_steady: bool,
+    /// Messages that were new and were taken, and what may have come between.
+    pub(crate) passed: Vec<Pass>,
+    pub(crate) between: Vec<Between>,
+    /// When the Worker was started after a wall clock had been set.
+    pub(crate) starts: Vec<Duration>,
     /// What had not come to rest.
     pub(crate) restless: Vec<String>,
 }

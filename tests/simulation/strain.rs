@@ -14,16 +14,16 @@ use transit::worker::simulation::{Conn, Process};
 
 use super::agenda::Due;
 use super::host::Host;
-use super::story::{DeliveryRow, Gone, MessageRow, Story};
-use super::world::World;
+use super::story::{Between, DeliveryRow, Gone, MessageRow, Pass, Story};
+use super::world::{ROOM, World};
 
 /// Time that a Worker has for its stop.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How long settled things stay: longer than anybody here still asks about them.
 const KEEP: Keep =
     Keep { messages: Some(Duration::from_secs(600)), deliveries: Some(Duration::from_secs(3 * 3600)) };
-/// An interruption counts from its commit on, which may come so much later than it is dated.
-const COMMIT_MS: i64 = 10_000;
+/// An event interrupts once it is committed, which may come so much later than it was posted.
+const TAKING: Duration = Duration::from_secs(3);
 
 /// What is known of sends under way.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Strain {
     /// The Worker was told to stop.
     pub(crate) is_stopping: bool,
     /// Sends that were read and not answered.
-    unanswered: BTreeSet<(Conn, String)>,
+    unanswered: BTreeMap<(Conn, String), Option<Pass>>,
     /// Those of them that came when there was no room.
     unwelcome: BTreeSet<(Conn, String)>,
 }
@@ -83,21 +83,25 @@ impl World {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
         let (Some("send"), Some(id)) = (frame["t"].as_str(), frame["id"].as_str()) else { return };
         let key = (conn, id.to_owned());
-        if !self.strain.unanswered.insert(key.clone()) {
+        if self.strain.unanswered.contains_key(&key) {
             return;
         }
-        let org_id = &self.orgs[self.hosts[self.wires.get(wire).host].org].id;
+        let org = self.hosts[self.wires.get(wire).host].org;
         let Some(db) = self.process.as_ref().map(Process::db) else { return };
-        if self.strain.disk != Disk::Free && db.read(|tx| messages::known(tx, org_id, id)).unwrap().is_none()
-        {
-            self.strain.unwelcome.insert(key);
+        let is_known = db.read(|tx| messages::known(tx, &self.orgs[org].id, id)).unwrap().is_some();
+        let word = |name: &str| frame[name].as_str().unwrap_or_default().to_owned();
+        let pass = Pass { org, from: word("from"), to: word("to"), at: self.agenda.now.0 };
+        if self.strain.disk != Disk::Free && !is_known {
+            self.strain.unwelcome.insert(key.clone());
         }
+        self.strain.unanswered.insert(key, (!is_known).then_some(pass));
     }
 
     /// A link answers a message.
     pub(crate) fn answers(&mut self, conn: Conn, id: &str, is_taken: bool) {
         let key = (conn, id.to_owned());
-        self.strain.unanswered.remove(&key);
+        let pass = self.strain.unanswered.remove(&key).flatten();
+        self.story.passed.extend(pass.filter(|_| is_taken));
         match (self.strain.unwelcome.remove(&key), is_taken) {
             (true, true) => self.story.crammed.push(format!("message {id}")),
             (true, false) => self.story.without_room += 1,
@@ -108,8 +112,8 @@ impl World {
     /// A link ends.
     pub(crate) fn ends(&mut self, conn: Conn, code: u16) {
         let left: Vec<String> =
-            self.strain.unanswered.iter().filter(|one| one.0 == conn).map(|one| one.1.clone()).collect();
-        self.strain.unanswered.retain(|one| one.0 != conn);
+            self.strain.unanswered.keys().filter(|one| one.0 == conn).map(|one| one.1.clone()).collect();
+        self.strain.unanswered.retain(|one, _| one.0 != conn);
         self.strain.unwelcome.retain(|one| one.0 != conn);
         if self.strain.is_stopping && code == close::GOING_AWAY {
             match left.first() {
@@ -164,41 +168,32 @@ impl World {
 }
 
 /// Agents that answer each other for ever are stopped: of a pair, or in a room, no more than the limit pass with nobody
-/// between. By the times of the ledger, which is why a story whose clock was set says nothing of it.
+/// between. Answers how often as many as the limit did.
 pub(crate) fn loops(story: &Story) -> Result<u64, String> {
-    if !story.is_steady {
-        return Ok(0);
+    let mut passed: BTreeMap<(usize, &str, &str), Vec<Duration>> = BTreeMap::new();
+    for Pass { org, from, to, at } in &story.passed {
+        let from = if to.starts_with('#') { "" } else { from };
+        passed.entry((*org, from, to)).or_default().push(*at);
     }
-    let mut passed: BTreeMap<(usize, &str, &str), Vec<i64>> = BTreeMap::new();
-    let is_post = |org, id: &str| story.posts.iter().any(|post| post.org == org && post.id == id);
-    for row in story.messages.iter().filter(|row| row.sender != "transit" && !is_post(row.org, &row.id)) {
-        passed.entry((row.org, &row.sender, &row.agent)).or_default().push(row.created_ms);
-    }
-    for post in &story.posts {
-        passed.entry((post.org, "", "#")).or_default().push(post.created_ms);
-    }
-    let (limit, window) = (LOOP_LIMIT as usize, i64::try_from(LOOP_WINDOW.as_millis()).unwrap());
+    let (limit, mut reached) = (LOOP_LIMIT as usize, 0);
     for ((org, from, to), mut times) in passed {
         times.sort_unstable();
-        // What came to the room may have come to anybody.
-        let concerns =
-            |row: &&DeliveryRow| row.key.starts_with("siren") || row.agent == from || row.agent == to;
-        let between: Vec<i64> = story
-            .deliveries
-            .iter()
-            .filter(|row| row.org == org)
-            .filter(concerns)
-            .map(|row| row.created_ms)
-            .collect();
-        for many in times.windows(limit + 1) {
-            let (first, last) = (many[0], many[limit]);
-            let is_between = between.iter().any(|at| (first - COMMIT_MS..=last).contains(at));
-            if last - first < window && !is_between {
-                return Err(format!("{} of {from} to {to} passed within {} ms", limit + 1, last - first));
-            }
+        // Whoever speaks in a room may have been spoken to.
+        let concerns = |one: &&Between| one.org == org && (to == ROOM || [ROOM, from, to].contains(&one.to));
+        let between: Vec<Duration> = story.between.iter().filter(concerns).map(|one| one.at).collect();
+        // A Worker that starts anew knows by the wall clock what was before, which may have been set.
+        let is_one_matter = |first: Duration, last: Duration| {
+            last - first < LOOP_WINDOW
+                && !between.iter().any(|at| (first.saturating_sub(TAKING)..=last).contains(at))
+                && !story.starts.iter().any(|at| (first..=last).contains(at))
+        };
+        reached += times.windows(limit).filter(|many| is_one_matter(many[0], many[limit - 1])).count() as u64;
+        if let Some(many) = times.windows(limit + 1).find(|many| is_one_matter(many[0], many[limit])) {
+            let time = many[limit] - many[0];
+            return Err(format!("{} of {from} to {to} passed within {} ms", limit + 1, time.as_millis()));
         }
     }
-    Ok(story.messages.len() as u64)
+    Ok(reached)
 }
 
 /// Without room on the disk nothing new is taken.

@@ -359,13 +359,18 @@ impl Shared {
             let bytes = line.len();
             line.push('\n');
             let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+            let is_written = written.is_ok();
+            if let Err(err) = written {
+                // Before anybody hears that the line was not written, and takes that for a quiet end.
+                let failure = (err.kind() != io::ErrorKind::BrokenPipe).then(|| Failure::from(err));
+                self.end(Ended::Gone(failure));
+            }
             self.release(bytes);
             if let Some(tell) = tell {
-                let _ = tell.send(written.is_ok());
+                let _ = tell.send(is_written);
             }
-            if let Err(err) = written {
-                let failure = (err.kind() != io::ErrorKind::BrokenPipe).then(|| Failure::from(err));
-                return self.end(Ended::Gone(failure));
+            if !is_written {
+                return;
             }
         }
     }

@@ -158,7 +158,7 @@ impl Gateway {
             return Ok(None);
         }
         let admission = Admission::new(limits(&engine.limits()));
-        Ok(Some(Arc::new_cyclic(|me| Self {
+        let gateway = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
             engine,
             dispatcher,
@@ -167,7 +167,14 @@ impl Gateway {
             submitting: Mutex::default(),
             parked: Mutex::default(),
             is_closed: AtomicBool::default(),
-        })))
+        });
+        let me = gateway.me.clone();
+        host.on_reload(move || {
+            if let Some(gateway) = me.upgrade() {
+                gateway.reload();
+            }
+        });
+        Ok(Some(gateway))
     }
 
     /// Takes a trigger on, or says why not; in both cases it is on the audit trail first. It never waits for a run.
@@ -267,7 +274,7 @@ impl Gateway {
     }
 
     /// Reads anew what is kept in memory of the configuration: the limits. Everything else is read when it is used.
-    pub(super) fn reload(&self) {
+    fn reload(&self) {
         self.engine.reload();
         locked(&self.admission).set_limits(limits(&self.engine.limits()));
     }

@@ -21,6 +21,7 @@ use self::socket::Socket;
 use super::host::Host;
 use super::registry::{Caller, Way};
 use super::{DaemonError, spawn};
+use crate::addr::Name;
 use crate::clock::Wall;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{Hold, PROTOCOLS, Request, processes};
@@ -102,6 +103,8 @@ pub(super) struct State {
     settings: Settings,
     health: Mutex<Health>,
     holds: Mutex<BTreeMap<String, Held>>,
+    /// Sessions of adapters that their panes deliver for, and what wakes the threads of those.
+    shadowed: Mutex<BTreeMap<Name, Wake>>,
     /// Wakes the thread that asks who is there.
     wake: Wake,
 }
@@ -116,7 +119,8 @@ impl State {
     /// # Errors
     /// When the process has no descriptors left.
     pub(super) fn new(settings: Settings) -> std::io::Result<Self> {
-        Ok(Self { settings, health: Mutex::default(), holds: Mutex::default(), wake: Wake::new()? })
+        let (health, holds, shadowed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { settings, health, holds, shadowed, wake: Wake::new()? })
     }
 
     /// For people and programs: how Herdr is.
@@ -141,6 +145,17 @@ impl State {
             json!({ "pane_id": pane_id, "agent": held.agent, "at": held.since.to_string(), "reason": reason })
         };
         locked(&self.holds).iter().map(hold).collect()
+    }
+
+    /// Whether a pane delivers for this session of an adapter, which then hands nothing over itself. The pane's thread
+    /// looks what is due.
+    pub(super) fn delivers_for(&self, name: &Name) -> bool {
+        let shadowed = locked(&self.shadowed);
+        let wake = shadowed.get(name);
+        if let Some(wake) = wake {
+            wake.wake();
+        }
+        wake.is_some()
     }
 
     /// What envelopes for an agent with an adapter go through.

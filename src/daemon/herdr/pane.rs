@@ -39,13 +39,20 @@ pub(super) struct Shared {
     /// The agent as it was found first: the pane, the terminal in it, and its program.
     pub(super) agent: Agent,
     pub(super) wake: Wake,
+    /// The session is an adapter's, which only looks on.
+    is_shadow: bool,
     over: AtomicBool,
     renamed: Mutex<Option<Session>>,
 }
 
 impl Shared {
     pub(super) fn new(agent: Agent, wake: Wake) -> Self {
-        Self { agent, wake, over: AtomicBool::default(), renamed: Mutex::default() }
+        Self { agent, wake, is_shadow: false, over: AtomicBool::default(), renamed: Mutex::default() }
+    }
+
+    /// The same, for a session that an adapter has registered.
+    pub(super) fn shadow(agent: Agent, wake: Wake) -> Self {
+        Self { is_shadow: true, ..Self::new(agent, wake) }
     }
 
     /// The agent is not there any more, or is reached another way.
@@ -90,8 +97,17 @@ pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: S
     }
     line.session.mailbox.close();
     line.forget_hold();
-    line.dispatch.end(host, &line.session);
-    tracing::info!(agent = %line.session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
+    let Line { session, mut dispatch, .. } = line;
+    if shared.is_shadow {
+        // The adapter takes over what is open.
+        dispatch.settle_last(host);
+        locked(&host.herdr.shadowed).remove(&session.place.name);
+        host.registry.wake(session.place.name.as_str());
+        return;
+    }
+    session.mailbox.close();
+    dispatch.end(host, &session);
+    tracing::info!(agent = %session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
 }
 
 impl Line<'_> {
@@ -101,6 +117,9 @@ impl Line<'_> {
     }
 
     fn round(&mut self) {
+        if !self.shared.is_shadow {
+            self.claims();
+        }
         if let Some(session) = locked(&self.shared.renamed).take() {
             self.take_name(session);
         }
@@ -120,6 +139,28 @@ impl Line<'_> {
         self.dispatch.look(now);
         if self.look_at.is_some_and(|at| now >= at) && !self.is_over() {
             self.look_again();
+        }
+    }
+
+    /// Gives the agent the names that it has claimed: in Herdr first, which may refuse, and then here.
+    fn claims(&mut self) {
+        for claim in self.session.mailbox.take_claims() {
+            let pane = &self.shared.agent.pane_id;
+            let was = self.session.place.name.clone();
+            let renamed = match self.ask(&Request::rename(pane, claim.name.as_str())) {
+                Err(fault) => Err(fault.to_string()),
+                Ok(_) => {
+                    let renamed =
+                        claim::rename(self.host, &mut self.session, &mut self.dispatch, &claim.name);
+                    if renamed.is_err()
+                        && let Err(fault) = self.ask(&Request::rename(pane, was.as_str()))
+                    {
+                        tracing::warn!(%fault, pane, "could not give an agent its name back in Herdr");
+                    }
+                    renamed
+                }
+            };
+            claim.answer(renamed);
         }
     }
 
@@ -281,6 +322,7 @@ impl Line<'_> {
         let old = self.session.place.name.clone();
         let new = session.place.name.clone();
         self.host.registry.enter(session.clone());
+        self.session.mailbox.close();
         self.session = session;
         let moved = self.host.spool().and_then(|mut spool| {
             spool.readdress(&old, &new)?;

@@ -17,6 +17,7 @@ use crate::daemon::spawn;
 use crate::limits;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{Agent, Fault, Request, agents, processes, protocol};
+use crate::store::config::DeliveryMode;
 use crate::store::process::Process;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
 
@@ -34,6 +35,8 @@ struct Pane {
     session: Session,
     /// As Herdr said it last.
     agent: Agent,
+    /// The session is an adapter's.
+    is_shadow: bool,
     /// Rounds until its made-up name is written into Herdr again.
     name_in: u32,
 }
@@ -43,7 +46,7 @@ struct Adapter {
     process: Process,
     /// The pane that it says it is in.
     pane_id: Option<String>,
-    harness: Harness,
+    session: Session,
     /// Its process and the ancestors of that.
     line: Vec<Process>,
 }
@@ -53,7 +56,7 @@ impl Adapter {
     /// may well run below the same shell.
     fn is_in(&self, agent: &Agent, processes: &[Process]) -> bool {
         self.pane_id.as_ref() == Some(&agent.pane_id)
-            || (self.harness == harness(&agent.kind)
+            || (self.session.who.harness == harness(&agent.kind)
                 && self.line.iter().any(|process| processes.contains(process)))
     }
 }
@@ -191,13 +194,17 @@ impl Roster<'_> {
                 return;
             }
             let processes = self.processes(&agent);
-            let is_hidden = adapters.iter().any(|adapter| adapter.is_in(&agent, &processes));
-            let is_other = self.panes.get(&agent.pane_id).is_some_and(|pane| !is_same(&pane.agent, &agent));
-            if is_hidden || is_other {
-                self.retire(&agent.pane_id);
-            }
-            if is_hidden {
+            let adapter = adapters.iter().find(|adapter| adapter.is_in(&agent, &processes));
+            if let Some(adapter) = adapter {
+                self.shadow(agent, adapter);
                 continue;
+            }
+            let is_other = self
+                .panes
+                .get(&agent.pane_id)
+                .is_some_and(|pane| pane.is_shadow || !is_same(&pane.agent, &agent));
+            if is_other {
+                self.retire(&agent.pane_id);
             }
             match self.panes.remove(&agent.pane_id) {
                 Some(pane) => {
@@ -209,14 +216,65 @@ impl Roster<'_> {
         }
     }
 
+    /// An agent that has an adapter: its pane is left alone, or delivers for it while the adapter looks on.
+    fn shadow(&mut self, agent: Agent, adapter: &Adapter) {
+        let is_right = |pane: &Pane| {
+            pane.is_shadow && is_same(&pane.agent, &agent) && pane.session.place == adapter.session.place
+        };
+        let is_wanted = self.host.herdr.mode() == DeliveryMode::Shadow;
+        if is_wanted && self.panes.get(&agent.pane_id).is_some_and(is_right) {
+            return;
+        }
+        self.retire(&agent.pane_id);
+        if !is_wanted {
+            return;
+        }
+        match self.deliver_for(&agent, &adapter.session) {
+            Ok((shared, thread)) => {
+                let session = adapter.session.clone();
+                let pane_id = agent.pane_id.clone();
+                self.panes
+                    .insert(pane_id, Pane { shared, thread, session, agent, is_shadow: true, name_in: 0 });
+            }
+            Err(why) => tracing::warn!(pane = agent.pane_id, why, "could not deliver through a pane"),
+        }
+    }
+
+    fn deliver_for(&self, agent: &Agent, session: &Session) -> Result<(Arc<Shared>, JoinHandle<()>), String> {
+        let wake = Wake::new().map_err(|err| err.to_string())?;
+        let name = session.place.name.clone();
+        let spool = self.host.spool().map_err(|err| err.to_string())?;
+        locked(&self.host.herdr.shadowed).insert(name.clone(), wake.clone());
+        let shared = Arc::new(Shared::shadow(agent.clone(), wake));
+        let begun = Dispatch::new(spool, name.as_str(), self.host.now())
+            .map_err(|err| err.to_string())
+            .and_then(|dispatch| self.spawn(&shared, session, dispatch));
+        if begun.is_err() {
+            locked(&self.host.herdr.shadowed).remove(&name);
+        }
+        begun.map(|thread| (shared, thread))
+    }
+
+    fn spawn(
+        &self,
+        shared: &Arc<Shared>,
+        session: &Session,
+        dispatch: Dispatch,
+    ) -> Result<JoinHandle<()>, String> {
+        let (host, socket) = (Arc::clone(self.host), self.socket.clone());
+        let (shared, session) = (Arc::clone(shared), session.clone());
+        spawn("pane", &self.host.stop.clone(), move || pane::run(&host, &socket, &shared, session, dispatch))
+            .map_err(|err| err.to_string())
+    }
+
     /// The adapters that are connected.
     fn adapters(&mut self) -> Vec<Adapter> {
         let sessions = self.host.registry.all();
         let mut adapters = Vec::new();
         for session in sessions {
-            if let Way::Adapter { process, pane_id } = session.way {
+            if let Way::Adapter { process, pane_id } = session.way.clone() {
                 let line = self.lines.entry(process).or_insert_with(|| lineage(process.pid)).clone();
-                adapters.push(Adapter { process, pane_id, harness: session.who.harness, line });
+                adapters.push(Adapter { process, pane_id, session, line });
             }
         }
         self.lines.retain(|process, _| adapters.iter().any(|adapter| adapter.process == *process));
@@ -244,25 +302,20 @@ impl Roster<'_> {
         if agent.name.is_none() && agent.launch_pending {
             return; // It cannot be named yet.
         }
-        let begun = self.session(&agent, processes, taken).and_then(|(session, shared, dispatch)| {
-            let (host, socket) = (Arc::clone(self.host), self.socket.clone());
-            let (its, served) = (Arc::clone(&shared), session.clone());
-            let thread = spawn("pane", &self.host.stop.clone(), move || {
-                pane::run(&host, &socket, &its, served, dispatch)
-            });
-            match thread {
-                Ok(thread) => Ok((session, shared, thread)),
-                Err(err) => {
-                    self.host.registry.leave(&session);
-                    Err(err.to_string())
-                }
+        let begun = self.session(&agent, processes, taken).and_then(|(session, shared, dispatch)| match self
+            .spawn(&shared, &session, dispatch)
+        {
+            Ok(thread) => Ok((session, shared, thread)),
+            Err(why) => {
+                self.host.registry.leave(&session);
+                Err(why)
             }
         });
         match begun {
             Ok((session, shared, thread)) => {
                 tracing::info!(agent = %session.place.name, pane = agent.pane_id, kind = agent.kind, "an agent in a pane");
                 self.host.uplink.wake();
-                let mut pane = Pane { shared, thread, session, agent, name_in: 0 };
+                let mut pane = Pane { shared, thread, session, agent, is_shadow: false, name_in: 0 };
                 self.write_name(&mut pane);
                 self.panes.insert(pane.agent.pane_id.clone(), pane);
             }

@@ -106,11 +106,6 @@ impl Served {
         })
     }
 
-    /// Reads the limits anew.
-    pub(super) fn reload(&self) {
-        self.gateway.reload();
-    }
-
     /// Ends both, once the daemon stops: what ends by itself in the time that the gateway gives it has its reply
     /// delivered.
     pub(super) fn finish(self) {

@@ -31,6 +31,24 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
 }
 
 #[test]
+fn of_many_that_bind_at_once_one_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(UnixListener::bind(dir.path().join(API_SOCK)).unwrap());
+    let start = std::sync::Barrier::new(8);
+    let bound: Vec<_> = std::thread::scope(|scope| {
+        let bind = || {
+            start.wait();
+            Bound::bind_in(dir.path(), API_SOCK)
+        };
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
+    assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(SocketError::Live { .. }))));
+    assert!(connect_in(dir.path(), API_SOCK).is_ok());
+}
+
+#[test]
 fn the_kernel_names_the_peer_and_a_wake_up_ends_the_wait() {
     let dir = tempfile::tempdir().unwrap();
     let paths = paths(dir.path());
@@ -81,22 +99,4 @@ fn a_deep_directory_gets_a_short_one_that_every_command_finds() {
     assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
     assert!(matches!(connect(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
     fs::remove_file(&run).unwrap();
-}
-
-#[test]
-fn of_many_that_bind_at_once_one_listens() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(UnixListener::bind(dir.path().join(API_SOCK)).unwrap());
-    let start = std::sync::Barrier::new(8);
-    let bound: Vec<_> = std::thread::scope(|scope| {
-        let bind = || {
-            start.wait();
-            Bound::bind_in(dir.path(), API_SOCK)
-        };
-        let all: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
-        all.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
-    assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(SocketError::Live { .. }))));
-    assert!(connect_in(dir.path(), API_SOCK).is_ok());
 }

@@ -263,10 +263,9 @@ impl Typing {
         match self.composer(screen) {
             Some(composer) if composer.is_empty() => return Stage::Over(Verdict::Seen),
             Some(composer) if composer.holds(&self.job.id) || composer.is_paste_mark() => {
-                if self.polls >= POLLS_BEFORE_ENTER && self.enters < 2 {
-                    self.polls += 1;
-                    return Stage::Enter;
-                }
+                let is_stuck = self.polls >= POLLS_BEFORE_ENTER && self.enters < 2;
+                self.polls += u32::from(is_stuck);
+                return if is_stuck { Stage::Enter } else { self.again(POLLS, "not_seen") };
             }
             _ if is_on => return Stage::Over(Verdict::Seen),
             _ => {}

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::super::{StoreError, files};
 use super::Home;
 use super::manifest::one_line;
+use crate::limits;
 use crate::proto::bang::Policy;
 
 /// Longest file, in bytes.
@@ -64,9 +65,14 @@ pub struct ApiLimits {
 
 impl Default for ApiLimits {
     fn default() -> Self {
-        let (rate_per_minute, connections, conversations, queue) = (30, 16, 4, 64);
-        let idle_timeout = Some(Duration::from_secs(600));
-        Self { rate_per_minute, connections, conversations, queue, event_bytes: 1 << 20, idle_timeout }
+        Self {
+            rate_per_minute: limits::API_RATE,
+            connections: limits::API_CONNECTIONS,
+            conversations: limits::API_CONVERSATIONS,
+            queue: limits::API_QUEUE,
+            event_bytes: limits::API_EVENT_BYTES,
+            idle_timeout: Some(limits::API_IDLE),
+        }
     }
 }
 

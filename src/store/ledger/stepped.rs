@@ -126,7 +126,7 @@ impl Db {
         self.0.stepped.as_ref().and_then(|steps| steps.lock().died)
     }
 
-    /// Makes one commit of what waits, as many changes as a group holds, and answers them. Answers how many were
+    /// Makes a commit of what waits, or several of more than a group holds, and answers them. Answers how many were
     /// committed; of a ledger with a thread of its own, none.
     pub fn step(&self) -> usize {
         self.0.stepped.as_ref().map_or(0, |steps| steps.lock().step(&self.0.queue))
@@ -146,9 +146,15 @@ impl State {
         if self.died.is_some() {
             self.jobs.clear();
         }
-        if self.jobs.is_empty() {
-            return 0;
+        let mut committed = 0;
+        // A full disk may end a group early; the rest has one of its own, as in a writer that runs by itself.
+        while !self.jobs.is_empty() {
+            committed += self.group();
         }
+        committed
+    }
+
+    fn group(&mut self) -> usize {
         let (ran, made) = self.writer.make(&mut self.jobs);
         let crash = self.crash.as_mut().and_then(|(left, place)| {
             *left -= 1;

@@ -272,7 +272,8 @@ impl Spool {
         self.write(|tx| {
             tx.prepare_cached(
                 "UPDATE inbox SET due_at = 0
-                 WHERE agent = ?1 AND state = 'waiting' AND due_at > 0 AND (attempts > 0 OR due_at = ?2)",
+                 WHERE agent = ?1 AND state = 'waiting' AND due_at > 0
+                   AND (attempts > 0 OR due_at = ?2 OR code IS NOT NULL)",
             )?
             .execute((agent, HELD))
             .map(drop)

@@ -36,7 +36,7 @@ fn call_asks_one_tool_and_prints_what_it_says() {
     let (call, ran) = asked(
         &home,
         &["chat_reply", "-", "--as", "bob"],
-        b"{\"message\":\"\xc3\xa9\"}",
+        b"{\"delivery_id\":\"dlv_1\",\"conversation_id\":\"c\",\"message\":\"\xc3\xa9\"}",
         "{\"ok\":true,\"result\":{\"status\":\"handled\"}}\n",
     );
     assert_eq!((&call["params"]["message"], &call["as_agent"]), (&json!("é"), &json!("bob")));

@@ -173,7 +173,9 @@ fn what_is_written_for_shells_by_hand_is_clean() {
         .filter(|path| path.extension().is_some_and(|ext| ext == "sh"))
         .collect();
     assert!(scripts.len() > 3, "the examples");
-    scripts.extend([root().join(".ci/run"), root().join("tests/it/docs/completions/ask.bash")]);
+    scripts.extend(
+        [".ci/run", "scripts/dist", "tests/it/docs/completions/ask.bash"].map(|path| root().join(path)),
+    );
     scripts.extend(["send", "spool"].map(|name| root().join(format!("completions/transit-{name}.bash"))));
     let checked = home
         .foreign("shellcheck")

@@ -100,9 +100,10 @@ fn three_hundred_calls_at_the_same_time_are_all_answered() {
     let mut client = Client::initialized(&rig.home, &["--as", "bob"], &[]);
     call(&mut client, "list_agents", &json!({}));
     for id in 0..300 {
-        let (tool, arguments) = match id % 3 {
+        // Of one sender no more are taken at once.
+        let (tool, arguments) = match id % 30 {
             0 => ("send_message", json!({"to": "bob@demo", "message": format!("message {id}")})),
-            1 => ("list_agents", json!({})),
+            1..15 => ("list_agents", json!({})),
             _ => ("whoami", json!({})),
         };
         let request = json!({
@@ -114,7 +115,7 @@ fn three_hundred_calls_at_the_same_time_are_all_answered() {
     let mut seen = std::collections::BTreeSet::new();
     let mut delivered = 0;
     while seen.len() < 300 {
-        if delivered < 100 {
+        if delivered < 10 {
             let id = bob.delivered()["id"].as_str().unwrap().to_owned();
             bob.ack(&id);
             delivered += 1;

@@ -176,7 +176,7 @@ mod tests {
             move |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         };
         let home = with(&[("HOME", "/h"), ("PI_CODING_AGENT_DIR", ""), ("XDG_CONFIG_HOME", "relative")]);
-        let dirs = Harness::ALL.map(|harness| harness.dir(&home).unwrap());
+        let dirs = Harness::ALL.map(|harness| harness.dir(home).unwrap());
         assert_eq!(
             dirs.map(|dir| dir.display().to_string()),
             ["/h/.claude", "/h/.omp/agent", "/h/.config/opencode", "/h/.pi/agent"]
@@ -187,7 +187,7 @@ mod tests {
             ("PI_CODING_AGENT_DIR", "~/p"),
             ("XDG_CONFIG_HOME", "/x"),
         ]);
-        let dirs = Harness::ALL.map(|harness| harness.dir(&own).unwrap());
+        let dirs = Harness::ALL.map(|harness| harness.dir(own).unwrap());
         assert_eq!(dirs.map(|dir| dir.display().to_string()), ["/c", "/h/p", "/x/opencode", "/h/p"]);
         assert_eq!(Harness::Pi.dir(|_| None), None);
     }

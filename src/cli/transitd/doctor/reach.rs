@@ -64,6 +64,13 @@ pub(super) fn daemon(paths: &Paths, found: &mut Findings) -> Option<Map<String, 
             "try again at once: transitd kick",
         );
     }
+    let (api, trouble) = (text("api_sock"), text("api_error"));
+    if !trouble.is_empty() {
+        let text = format!("there is no local client API: {trouble}");
+        found.wrong("api", text, "mend that; a socket in the way is looked at again every two seconds");
+    } else if !api.is_empty() {
+        found.ok("api", format!("local clients are served on {api}"));
+    }
     Some(status)
 }
 

@@ -10,6 +10,7 @@ mod owed;
 mod tests;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -49,8 +50,6 @@ const TITLE_RUNES: usize = 200;
 /// The thread that has them.
 pub(in crate::daemon) struct Programs {
     thread: JoinHandle<()>,
-    look: Arc<Mutex<bool>>,
-    wake: Wake,
 }
 
 impl Programs {
@@ -74,16 +73,15 @@ impl Programs {
         let wake = Wake::new().map_err(GatewayError::from)?;
         let waker = wake.clone();
         host.stop.on_trigger(move || waker.wake());
-        let look = Arc::new(Mutex::new(true));
-        let mut desk = Desk::new(Arc::clone(host), engine, wake.clone(), Arc::clone(&look));
+        let look = Arc::new(AtomicBool::new(true));
+        let (news, waker) = (Arc::clone(&look), wake.clone());
+        host.on_reload(move || {
+            news.store(true, Ordering::Release);
+            waker.wake();
+        });
+        let mut desk = Desk::new(Arc::clone(host), engine, wake, look);
         let thread = spawn("programs", &host.stop.clone(), move || desk.run())?;
-        Ok(Self { thread, look, wake })
-    }
-
-    /// Looks at once whether there are other agents.
-    pub(in crate::daemon) fn reload(&self) {
-        *locked(&self.look) = true;
-        self.wake.wake();
+        Ok(Self { thread })
     }
 
     /// The thread, to be waited for once the daemon stops.
@@ -122,7 +120,7 @@ struct Program {
 /// What its own threads tell the desk.
 enum Told {
     /// A message has been handled.
-    Handled { message: Message, outcome: Outcome },
+    Handled { message: Box<Message>, outcome: Outcome },
     /// What was owed was offered to the Worker.
     Offered,
 }
@@ -132,7 +130,7 @@ struct Desk {
     engine: Arc<Engine>,
     wake: Wake,
     /// Whether to look for other agents at once.
-    look: Arc<Mutex<bool>>,
+    look: Arc<AtomicBool>,
     look_at: Mono,
     programs: BTreeMap<String, Program>,
     waiting: VecDeque<Message>,
@@ -145,7 +143,7 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(host: Arc<Host>, engine: Arc<Engine>, wake: Wake, look: Arc<Mutex<bool>>) -> Self {
+    fn new(host: Arc<Host>, engine: Arc<Engine>, wake: Wake, look: Arc<AtomicBool>) -> Self {
         let (tell, told) = channel();
         let now = host.now();
         Self {
@@ -168,7 +166,7 @@ impl Desk {
         while !self.host.stop.is_triggered() {
             let now = self.host.now();
             self.hear();
-            if std::mem::take(&mut *locked(&self.look)) || now >= self.look_at {
+            if self.look.swap(false, Ordering::AcqRel) || now >= self.look_at {
                 self.look_at = now + if self.look_around() { LOOK_SOON } else { LOOK };
             }
             self.take();
@@ -205,7 +203,7 @@ impl Desk {
         let comes_again = matches!(outcome, Outcome::Refused { retryable: true, .. });
         let line = message.line();
         match self.programs.get_mut(&message.agent) {
-            Some(program) => program.dispatch.answered(message.id, outcome, now),
+            Some(program) => program.dispatch.answered(message.id.clone(), outcome, now),
             // Another session has the name by now; what this one has done is done.
             None => self.settle_alone(&message.id, &message.agent, &outcome),
         }
@@ -346,7 +344,7 @@ impl Desk {
                 at += 1;
                 continue;
             }
-            let Some(message) = self.waiting.remove(at) else { return };
+            let Some(message) = self.waiting.remove(at).map(Box::new) else { return };
             let line = message.line();
             let (engine, tell, wake) = (Arc::clone(&self.engine), self.tell.clone(), self.wake.clone());
             let (id, agent) = (message.id.clone(), message.agent.clone());

@@ -179,12 +179,12 @@ fn a_session_of_the_same_name_wins_until_it_goes() {
     let session = Session { who, way, mailbox, ..ours };
     world.host.registry.enter(session.clone());
     world.write(ID, Kind::Dm);
-    world.programs.as_ref().unwrap().reload();
+    world.host.reload_parts();
     assert!(!world.has("tiny"));
     assert_eq!(world.state(ID).0, LocalState::Waiting, "it is the session's");
     assert!(world.host.registry.leave(&session));
     eventually("the program is back", || {
-        world.programs.as_ref().unwrap().reload();
+        world.host.reload_parts();
         world.has("tiny")
     });
     eventually("the message is settled", || world.state(ID).0 == LocalState::Injected);
@@ -214,7 +214,7 @@ fn agents_come_and_go_with_their_manifests() {
     write_agent(world.dir.path(), "other", "exit 0", "");
     write_agent(world.dir.path(), "hidden", "exit 0", "[transit]\nmesh = false\n");
     fs::remove_file(world.home("agent.toml")).unwrap();
-    world.programs.as_ref().unwrap().reload();
+    world.host.reload_parts();
     world.until_there("other");
     assert!(!world.has("hidden") && !world.has("tiny"));
 }

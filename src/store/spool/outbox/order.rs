@@ -114,7 +114,7 @@ mod tests {
             add(&mut spool, id, from, dest);
         }
         let mut outbox = spool.outbox();
-        let mut claimed = |outbox: &mut Outbox<'_>, now| {
+        let claimed = |outbox: &mut Outbox<'_>, now| {
             let claimed = outbox.claim_messages(me, at(now), 9).unwrap();
             claimed.into_iter().map(|entry| entry.id).collect::<Vec<_>>()
         };

@@ -5,7 +5,7 @@ use transit::proto::wire::NamedBy;
 
 use super::super::world::{Adapter, ask, registration, status_until};
 use super::fake::Odd;
-use super::{ONE, Scene, message};
+use super::{ONE, Scene, TWO, message};
 use crate::support::{eventually, text};
 
 #[test]
@@ -85,6 +85,48 @@ fn an_adapter_of_the_same_agent_hides_its_pane() {
     });
     let (_adapter, _) = Adapter::register(&scene.home, "s2", Some("native"));
     scene.roster_where(|agents| agents.len() == 1 && agents[0].name == "native");
+}
+
+#[test]
+fn an_adapter_that_is_shadowed_looks_on_while_its_pane_delivers() {
+    let mut scene = Scene::new();
+    scene.herdr.open("w1:p1", Some("jess"));
+    scene.start(&[("TRANSIT_DELIVERY_MODE", "shadow")]);
+    scene.roster_with("jess");
+    let mut adapter = Adapter::connect(&scene.home);
+    let mut frame = registration("s1", Some("native"));
+    frame["pane_id"] = "w1:p1".into();
+    adapter.send(&frame);
+    assert_eq!(adapter.next().unwrap()["t"], "registered");
+    scene.roster_where(|agents| agents.len() == 1 && agents[0].name == "native");
+    // It is known by now that the pane is the adapter's.
+    scene.herdr.wait_for_more("agent.list", 1);
+    scene.worker.deliver(ONE, "native", &message(ONE));
+    assert_eq!(scene.worker.answer(), (ONE.to_owned(), "native".to_owned(), "ack".to_owned()));
+    assert_eq!(scene.log(), [message(ONE)]);
+    // Without the pane the adapter delivers.
+    scene.herdr.close("w1:p1");
+    scene.herdr.wait_for_more("agent.list", 2);
+    scene.worker.deliver(TWO, "native", &message(TWO));
+    assert_eq!(adapter.delivery(), TWO);
+}
+
+#[test]
+fn an_agent_in_a_pane_claims_a_name_in_herdr_and_here() {
+    let scene = Scene::with_jess();
+    scene.herdr.open("w1:p2", Some("omar"));
+    scene.roster_with("omar");
+    scene.herdr.with("w1:p1", |pane| pane.shell = std::process::id());
+    let claim =
+        |name: &str| ask(&scene.home, &json!({ "op": "claim_name", "name": name, "pane_id": "w1:p1" }));
+    assert_eq!(claim("jo")["address"], "jo@titan");
+    assert_eq!(scene.herdr.with("w1:p1", |pane| pane.name.clone()).as_deref(), Some("jo"));
+    scene.roster_with("jo");
+    assert_eq!(claim("omar")["code"], "claim_failed");
+    assert_eq!(scene.herdr.with("w1:p1", |pane| pane.name.clone()).as_deref(), Some("jo"));
+    scene.herdr.wait_for_more("agent.list", 2);
+    scene.worker.deliver(ONE, "jo", &message(ONE));
+    assert_eq!(scene.worker.answer(), (ONE.to_owned(), "jo".to_owned(), "ack".to_owned()));
 }
 
 #[test]
