@@ -13,12 +13,14 @@ mod books;
 mod faults;
 mod host;
 mod hub;
+mod operators;
 mod outside;
 mod proof;
 mod story;
 mod strain;
 mod tally;
 mod trace;
+mod trouble;
 mod wires;
 mod world;
 

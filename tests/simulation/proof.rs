@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::host::UNWELCOME;
-use super::outside::MEMBERS;
+use super::operators::MEMBERS;
 use super::story::{Accepted, Story, Whose};
 use super::strain;
 use super::world::ROOM;

@@ -1,6 +1,7 @@
 //! Herdr's socket: where it is, and one request over it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -13,6 +14,9 @@ use crate::proto::herdr::{Fault, Processes, Request, answer};
 use crate::proto::lines::Line;
 use crate::store::config::Config;
 use crate::store::process::{Process, start_time};
+
+/// Time for a connection to stand: a Herdr that hangs accepts nobody, and keeps whoever waits for it.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
 /// Where Herdr listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +74,8 @@ impl Socket {
     ) -> Result<Value, Fault> {
         let started = std::time::Instant::now();
         let lost = |why: &dyn std::fmt::Display| Fault::Lost(format!("{}: {why}", request.method));
-        let stream = connect_within(&self.path, request.wait).map_err(|err| unavailable(&err))?;
+        let stream =
+            connect_within(&self.path, request.wait.min(CONNECT_WAIT)).map_err(|err| unavailable(&err))?;
         let mut connection = LineSocket::new(stream).map_err(|err| Fault::Unavailable(err.to_string()))?;
         let mut random = [0; 6];
         fill_random(&mut random);
@@ -113,7 +118,6 @@ pub(super) fn running(processes: &Processes) -> Vec<Process> {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
-    use std::time::Duration;
 
     use super::*;
 

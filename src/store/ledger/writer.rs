@@ -270,7 +270,7 @@ impl Writer {
     pub(super) fn limit_growth(&self, pages: Option<u32>) -> rusqlite::Result<()> {
         let has: u32 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
         let most = pages.map_or(u32::MAX - 1, |more| has + more);
-        self.connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(()))
+        self.connection.pragma_update_and_check(None, "max_page_count", most, |_| Ok(()))
     }
 
     pub(super) fn is_full(&self, err: &rusqlite::Error) -> bool {
