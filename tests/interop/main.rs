@@ -11,8 +11,6 @@ mod full;
 mod harness;
 #[path = "../it/load.rs"]
 mod load;
-mod opencode;
-mod pi;
 mod power;
 mod proxies;
 #[path = "../it/rig.rs"]

@@ -1,6 +1,8 @@
 //! `transit-agent` against a daemon's end of `agent.sock` that each test scripts.
 
+mod adapter;
 mod call;
+mod install;
 mod listen;
 mod run;
 mod session;
@@ -40,9 +42,16 @@ impl Daemon {
 
     /// Takes the next connection of `agent` and hears who it is.
     fn accept(&self, agent: &Background) -> (Connection, Register) {
+        self.accept_for(agent, agent.pid())
+    }
+
+    /// The same, but it may register for this ancestor.
+    fn accept_for(&self, agent: &Background, ancestor: u32) -> (Connection, Register) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let machine = DaemonSide::new(PeerProcess { pid: agent.pid(), own: agent.pid() }, Mono::default());
+        let process = |pid| PeerProcess { pid, own: pid };
+        let machine = DaemonSide::new(process(agent.pid()), Mono::default());
+        let machine = machine.with_ancestors(vec![process(ancestor)]);
         let mut connection =
             Connection { stream, machine, lines: Lines::new(1 << 20), clock: SystemClock::new() };
         let Event::Register(register) = connection.next() else { panic!("register comes first") };
@@ -52,15 +61,19 @@ impl Daemon {
     /// Takes the next connection and gives it its place.
     fn register(&self, agent: &Background, generation: u64) -> Connection {
         let (mut connection, register) = self.accept(agent);
-        let name = register.name.unwrap();
-        let address = format!("{name}@titan");
-        connection.machine.registered(&name, &address, generation, CAPABILITY.into(), Mono::default());
-        connection.drain();
+        connection.registered(&register.name.unwrap(), generation);
         connection
     }
 }
 
 impl Connection {
+    /// Gives the session its place.
+    fn registered(&mut self, name: &str, generation: u64) {
+        let address = format!("{name}@titan");
+        self.machine.registered(name, &address, generation, CAPABILITY.into(), Mono::default());
+        self.drain();
+    }
+
     /// The next thing that the adapter says.
     fn next(&mut self) -> Event {
         loop {

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{BODY, Desk, Provider, Terminal, install, message, package};
+use super::{BODY, Desk, Provider, SLOW, Terminal, connected, install, message, package};
 use crate::rig::Rig;
-use crate::support::{Background, Home, Sink, eventually, http, request};
+use crate::support::{Background, Home, Sink, eventually_within, http, request};
 
 /// Where OpenCode looks for what is ours.
 fn prepare(home: &Home, provider: &Provider) {
@@ -180,7 +180,7 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     let mut serve = opencode(&rig.home, &["serve", "--port", "0"]);
     let mut server = Server::start(&rig.home, serve.env("TRANSIT_AGENT_NAME", "bob"));
     let session = server.session(None);
-    assert_eq!(rig.agent("bob")["session_id"], json!(session));
+    assert_eq!(connected(&rig.home, "bob")["session_id"], json!(session));
     // A second session in the process, which must not be taken for the one that answers.
     let other = server.session(None);
     assert_eq!(rig.post("build-1", "the build is red").status(), 202);
@@ -203,7 +203,7 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     server = Server::start(&rig.home, &mut opencode(&rig.home, &["serve", "--port", "0"]));
     server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
     assert_eq!(sink.next().json()["event_key"], "build-3");
-    assert_eq!(rig.agent("bob")["address"], "bob@demo");
+    assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
     let events = server.said(&session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
     assert_eq!(events, 3, "each was shown once");
 }
