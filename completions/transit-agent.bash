@@ -34,6 +34,9 @@ _transit__agent() {
             transit__agent,socket)
                 cmd="transit__agent__subcmd__socket"
                 ;;
+            transit__agent,tmux)
+                cmd="transit__agent__subcmd__tmux"
+                ;;
             transit__agent,uninstall)
                 cmd="transit__agent__subcmd__uninstall"
                 ;;
@@ -44,7 +47,7 @@ _transit__agent() {
 
     case "${cmd}" in
         transit__agent)
-            opts="-v -h -V --verbose --color --help --version run listen call install uninstall adapter socket"
+            opts="-v -h -V --verbose --color --help --version run listen call install uninstall adapter socket tmux"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -198,6 +201,52 @@ _transit__agent() {
                 return 0
             fi
             case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transit__agent__subcmd__tmux)
+            opts="-v -h --name --harness --session-id --target --program --transcript --tmux-socket --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --harness)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --session-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --target)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --program)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --transcript)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tmux-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0

@@ -37,11 +37,12 @@ complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "install
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "uninstall" -d 'Take the adapter of a harness away, and nothing else'
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "adapter" -d 'Be the adapter of a harness that starts it as a child; nothing for people to run'
 complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "socket" -d 'Print the path of the daemon\'s agent.sock, for adapters'
+complete -c transit-agent -n "__fish_transit_agent_needs_command" -f -a "tmux" -d 'Type envelopes into a program in a tmux pane, which knows nothing of Transit'
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l harness -d 'The kind of program' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
-complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l jobs -d 'Run up to N COMMANDs at a time' -r
-complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l timeout -d 'End a COMMAND that takes longer: SIGTERM, and SIGKILL 5 s later' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l jobs -d 'Run up to N COMMANDs at a time, at most 16; what has an order keeps it' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l timeout -d 'End a COMMAND that takes longer, and all that it started: SIGTERM, and SIGKILL 5 s later' -r
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand run" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"
@@ -92,3 +93,15 @@ always\t'Always'
 never\t'Never'"
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand socket" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-agent -n "__fish_transit_agent_using_subcommand socket" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l name -d 'The agent\'s name; its address is NAME@HOST' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l harness -d 'The kind of program' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l session-id -d 'What makes the session the same one after a restart, so that it keeps its address and its mail [default: NAME]' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l target -d 'The pane, as tmux names it: %7, or SESSION:WINDOW.PANE [default: the one that this runs in]' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l program -d 'Type only while PROGRAM is in the foreground of the pane [default: the one that is there at the start]' -r
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l transcript -d 'The file in which the program keeps its session: an envelope counts as arrived once its id stands there' -r -F
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l tmux-socket -d 'The socket of the tmux server [default: the one in TMUX]' -r -F
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transit-agent -n "__fish_transit_agent_using_subcommand tmux" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -189,9 +189,9 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. Without one, no reply can be posted' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l rate -d 'Events that it may send a second' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l burst -d 'Events that it may send at once' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l instructions -d 'One line that the agent reads with every event' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l instructions -d 'One line that the agent reads with every event, of 1,000 characters at most' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-file -d 'Take the secret from FILE instead of making one. One newline at its end is dropped, nothing else' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l secret-env -d 'Take it from the environment variable NAME' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
@@ -206,7 +206,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l reply-url-prefix -d 'What the reply_url of an event must begin with; may be repeated. It replaces the whole list' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l rate -d 'Events that it may send a second' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l burst -d 'Events that it may send at once' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l instructions -d 'One line that the agent reads with every event; an empty one clears it' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l instructions -d 'One line that the agent reads with every event, of 1,000 characters at most; an empty one clears it' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from update" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
@@ -228,8 +228,8 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l overlap -d 'How long the old secret stays valid' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Read the secret from FILE, and not from the variable TRANSIT_SECRET' -r -F
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Read it from variable NAME [default: TRANSIT_SECRET]' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Take the secret from FILE instead of making one. One newline at its end is dropped, nothing else' -r -F
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Take it from the environment variable NAME' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'

@@ -16,14 +16,26 @@ _transitd() {
             ",$1")
                 cmd="transitd"
                 ;;
+            transitd,doctor)
+                cmd="transitd__subcmd__doctor"
+                ;;
             transitd,enroll)
                 cmd="transitd__subcmd__enroll"
                 ;;
             transitd,kick)
                 cmd="transitd__subcmd__kick"
                 ;;
+            transitd,pause)
+                cmd="transitd__subcmd__pause"
+                ;;
             transitd,quickstart)
                 cmd="transitd__subcmd__quickstart"
+                ;;
+            transitd,reload)
+                cmd="transitd__subcmd__reload"
+                ;;
+            transitd,resume)
+                cmd="transitd__subcmd__resume"
                 ;;
             transitd,run)
                 cmd="transitd__subcmd__run"
@@ -41,12 +53,38 @@ _transitd() {
 
     case "${cmd}" in
         transitd)
-            opts="-v -h -V --verbose --color --help --version run enroll quickstart status kick stop"
+            opts="-v -h -V --verbose --color --help --version run enroll quickstart status pause resume kick reload doctor stop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transitd__subcmd__doctor)
+            opts="-v -h --probe --timeout --json --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --probe)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -106,6 +144,24 @@ _transitd() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        transitd__subcmd__pause)
+            opts="-v -h --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         transitd__subcmd__quickstart)
             opts="-v -h --once --dir --port --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -121,6 +177,42 @@ _transitd() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transitd__subcmd__reload)
+            opts="-v -h --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transitd__subcmd__resume)
+            opts="-v -h --verbose --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0

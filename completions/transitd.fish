@@ -34,7 +34,11 @@ complete -c transitd -n "__fish_transitd_needs_command" -f -a "run" -d 'Run the 
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "enroll" -d 'Enrol this host with a code from the Worker\'s operator'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "quickstart" -d 'See the whole of Transit at work on this machine, with no account and no network'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "status" -d 'Tell how the daemon is'
+complete -c transitd -n "__fish_transitd_needs_command" -f -a "pause" -d 'Hand nothing over to agents any more, until `resume`'
+complete -c transitd -n "__fish_transitd_needs_command" -f -a "resume" -d 'Hand over again what has come since `pause`, and what comes'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "kick" -d 'Let the daemon connect to the Worker anew, at once'
+complete -c transitd -n "__fish_transitd_needs_command" -f -a "reload" -d 'Let the daemon read its configuration and its enrolment anew, as SIGHUP does'
+complete -c transitd -n "__fish_transitd_needs_command" -f -a "doctor" -d 'Look whether everything is in place, and say how to mend what is not'
 complete -c transitd -n "__fish_transitd_needs_command" -f -a "stop" -d 'Stop the daemon in order, and wait until it has ended'
 complete -c transitd -n "__fish_transitd_using_subcommand run" -l ready-file -d 'Write FILE once the daemon serves: one JSON object with its pid and its sockets' -r -F
 complete -c transitd -n "__fish_transitd_using_subcommand run" -l wire-log -d 'Add every frame to and from the Worker to FILE, without secrets, one line of JSON each' -r -F
@@ -70,11 +74,34 @@ never\t'Never'"
 complete -c transitd -n "__fish_transitd_using_subcommand status" -l json -d 'Print one JSON object'
 complete -c transitd -n "__fish_transitd_using_subcommand status" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transitd -n "__fish_transitd_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transitd -n "__fish_transitd_using_subcommand pause" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transitd -n "__fish_transitd_using_subcommand pause" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transitd -n "__fish_transitd_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transitd -n "__fish_transitd_using_subcommand resume" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transitd -n "__fish_transitd_using_subcommand resume" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transitd -n "__fish_transitd_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transitd -n "__fish_transitd_using_subcommand kick" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"
 complete -c transitd -n "__fish_transitd_using_subcommand kick" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transitd -n "__fish_transitd_using_subcommand kick" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transitd -n "__fish_transitd_using_subcommand reload" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transitd -n "__fish_transitd_using_subcommand reload" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transitd -n "__fish_transitd_using_subcommand reload" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -l probe -d 'Send AGENT a message the whole way, and wait until its session has it' -r
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -l timeout -d 'How long the probe may take' -r
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
+always\t'Always'
+never\t'Never'"
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -l json -d 'Print one JSON object for each thing that was looked at, and for each step of a probe'
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -s v -l verbose -d 'Say more on stderr; twice for debugging'
+complete -c transitd -n "__fish_transitd_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transitd -n "__fish_transitd_using_subcommand stop" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"

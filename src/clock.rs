@@ -2,9 +2,13 @@
 //!
 //! Protocols never ask what time it is; they are told. Only [`SystemClock`] reads the machine's clocks.
 
+pub mod calendar;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use calendar::Civil;
 
 /// A point on the monotonic clock, as time since an origin that one process shares. Never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -40,7 +44,7 @@ impl Wall {
         if !text.is_empty() && text.len() <= 12 && text.bytes().all(|b| b.is_ascii_digit()) {
             return text.parse::<i64>().ok()?.checked_mul(1000).map(Self);
         }
-        text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond()))
+        calendar::rfc3339(text)
     }
 
     /// Whether `text` is a time in the form of RFC 3339, date, `T`, time and offset, and in the calendar.
@@ -69,10 +73,10 @@ impl Wall {
 impl fmt::Display for Wall {
     /// RFC 3339 in UTC with milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(at) => write!(f, "{at:.3}"),
-            Err(_) => write!(f, "{} ms", self.0),
-        }
+        let Some(Civil { year, month, day, hour, minute, second, milli }) = Civil::of(*self) else {
+            return write!(f, "{} ms", self.0);
+        };
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
     }
 }
 
@@ -114,6 +118,16 @@ impl SystemClock {
     /// A clock whose monotonic origin is now.
     pub fn new() -> Self {
         Self { origin: Instant::now() }
+    }
+
+    /// How long the machine has been suspended since it was started. The monotonic clock stands still meanwhile.
+    pub fn suspended(&self) -> Duration {
+        use rustix::time::{ClockId, Timespec, clock_gettime};
+        let read = |clock| {
+            let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+            Duration::new(tv_sec.try_into().unwrap_or(0), tv_nsec.try_into().unwrap_or(0))
+        };
+        read(ClockId::Boottime).saturating_sub(read(ClockId::Monotonic))
     }
 }
 

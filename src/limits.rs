@@ -42,6 +42,8 @@ pub const RPC_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval of the daemon's `ping` on `agent.sock` (transit-agent/1).
 pub const AGENT_PING: Duration = Duration::from_secs(15);
+/// Deliveries that a session may have open at once.
+pub const AGENT_WINDOW: usize = 16;
 /// Time without a sign of life after which a delivery to an adapter is given up, retryable.
 pub const ADAPTER_WAIT: Duration = Duration::from_secs(30);
 /// Time after which a delivery to an adapter is given up in spite of signs of life, retryable.
@@ -77,6 +79,8 @@ pub const JSON_DEPTH: usize = 64;
 pub const INGEST_RATE: u32 = 5;
 /// Events that one source may send at once, unless the operator says otherwise.
 pub const INGEST_BURST: u32 = 20;
+/// Longest instructions of a source, in code points: the agent reads them with every event.
+pub const INSTRUCTIONS_RUNES: usize = 1_000;
 /// Longest head of an HTTP request, in bytes: more than any sender needs, and small enough for many at once.
 pub const HEAD_BYTES: usize = 32 * 1024;
 /// Time in which the head of an HTTP request must have come; a connection that is kept between two requests is idle
@@ -167,3 +171,23 @@ pub const EVENT_KEY_KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 pub const ENROLL_TTL: Duration = Duration::from_secs(15 * 60);
 /// Longest path of a Unix socket, in bytes.
 pub const SOCKET_PATH_BYTES: usize = 107;
+
+/// Longest request line of the local client API, in bytes without the newline; a carriage return counts.
+pub const API_LINE_BYTES: usize = 65_536;
+/// Longest `text` of `message.send`, in bytes of UTF-8.
+pub const API_TEXT_BYTES: usize = 32_768;
+/// Connections of the local client API at the same time, unless the operator says otherwise.
+pub const API_CONNECTIONS: usize = 16;
+/// Requests a minute of one connection of the local client API, unless the operator says otherwise.
+pub const API_RATE: usize = 30;
+/// The minute of [`API_RATE`], which slides.
+pub const API_WINDOW: Duration = Duration::from_secs(60);
+/// Bytes of events that may wait for one client, unless the operator says otherwise.
+pub const API_EVENT_BYTES: usize = 1_048_576;
+/// Frames of both kinds that may wait for one client.
+pub const API_FRAMES: usize = 512;
+/// Time in which a client must take one frame, and everything that waits once its queue was full.
+pub const API_WRITE_WAIT: Duration = Duration::from_secs(10);
+/// Silence after which a client that waits for nothing gives its place to a new one, if there is no other, unless the
+/// operator says otherwise.
+pub const API_IDLE: Duration = Duration::from_secs(300);

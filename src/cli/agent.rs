@@ -1,15 +1,16 @@
 //! `transit-agent`: any program as an agent (transit-agent/1).
 //!
-//! `run` and `listen` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
+//! `run`, `listen` and `tmux` hold a session on the daemon's `agent.sock`; `call` is one tool call of the local daemon,
 //! which is how a script that `run` starts reads on and answers.
 
 mod adapter;
 mod call;
-mod install;
+pub(super) mod install;
 mod listen;
 mod run;
 pub(super) mod session;
 mod socket;
+mod tmux;
 
 use std::path::Path;
 
@@ -46,6 +47,10 @@ enum Verb {
     /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
     /// with the same TRANSIT_ID; until then no later message of its sender is begun. Any other exit refuses it for
     /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled.
+    ///
+    /// One COMMAND runs at a time, in the order in which envelopes came. With --jobs several do, and only what has an
+    /// order keeps it: messages of one sender, messages of one room, and events of one conversation. A COMMAND that
+    /// works for minutes is run once; the daemon hears meanwhile that it is at work.
     Run(run::Args),
     /// Print envelopes as lines of JSON, and read their answers from stdin.
     ///
@@ -53,7 +58,8 @@ enum Verb {
     /// Lines on stdin: {"t":"deliver_ack","id"}, {"t":"deliver_nak","id","code","retryable"} and
     /// {"t":"status","status"}. A line that is none of these is told on stderr and passed over. When stdin ends,
     /// envelopes go on being printed, but nothing can be answered any more without --auto-ack; the command
-    /// ends when its stdout is closed.
+    /// ends when its stdout is closed, and what was said on stdin before that is passed on. It connects again by
+    /// itself, says so with a new registered line, and prints once more what was not answered.
     Listen(listen::Args),
     /// Call one tool of the local daemon, as the agent that this process runs in.
     ///
@@ -78,6 +84,15 @@ enum Verb {
     ///
     /// It depends on TRANSIT_DATA_DIR and XDG_DATA_HOME, and on how deep that directory is.
     Socket,
+    /// Type envelopes into a program in a tmux pane, which knows nothing of Transit.
+    ///
+    /// Nothing is typed while somebody scrolls in the pane, while another program than the agent's is in its
+    /// foreground, a shell above all, and where a composer is recognised in which somebody has begun to write; the
+    /// message waits then, and costs no attempt. tmux brackets the paste when the program has asked for that. A line
+    /// that the terminal would cut is refused before a byte is typed. Once the pane shows the envelope, or that it
+    /// was taken, the message counts as shown, which is all that a terminal can tell; with --transcript it counts as
+    /// injected, once it is in that file. The command ends with the pane.
+    Tmux(tmux::Args),
 }
 
 /// Which session this is.
@@ -131,6 +146,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Verb::Uninstall(args) => install::remove(args),
         Verb::Adapter(args) => adapter::run(&args),
         Verb::Socket => socket::run(),
+        Verb::Tmux(args) => tmux::run(args),
     }
 }
 
@@ -164,13 +180,15 @@ const PAGE: Page = Page {
             "HERDR_PANE_ID",
             "The terminal pane of a call, so that transitd can tell panes of one process apart.",
         ),
+        ("TMUX", "The server that tmux asks, when --tmux-socket does not name one; tmux sets it."),
+        ("TMUX_PANE", "The pane that tmux types into, when --target does not name one; tmux sets it."),
         (
             "TRANSIT_SESSION_ID",
             "The session of a call, so that transitd can tell sessions of one process apart.",
         ),
     ],
     files: &[
-        ("$TRANSIT_DATA_DIR/agent.sock", "Where run and listen register."),
+        ("$TRANSIT_DATA_DIR/agent.sock", "Where run, listen and tmux register."),
         ("$TRANSIT_DATA_DIR/transit.sock", "Where call asks."),
     ],
     examples: &[
@@ -189,6 +207,10 @@ const PAGE: Page = Page {
         (
             "Watch what comes for agent bob, taking each envelope as handled once it is printed:",
             "transit-agent listen --name bob --auto-ack",
+        ),
+        (
+            "Type what comes for agent bob into the program in the tmux pane %3:",
+            "transit-agent tmux --name bob --target %3",
         ),
     ],
     see_also: &["transitd(8)", "transit-send(1)", "transit(7)"],

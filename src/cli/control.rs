@@ -15,6 +15,7 @@ use crate::net::unix::{self, SocketError, TRANSIT_SOCK};
 use crate::proto::control::{self, Call, ControlError, Op};
 use crate::proto::lines::{Line, Lines};
 use crate::store::config::Paths;
+use crate::store::home::Home;
 
 /// Longer than the daemon itself waits for anything before it answers.
 const WAIT: Duration = Duration::from_secs(35);
@@ -30,6 +31,12 @@ const SESSION_VARIABLE: &str = "TRANSIT_SESSION_ID";
 pub(super) fn paths() -> Result<Paths, Failure> {
     let var = |name: &str| env::var_os(name).map(PathBuf::from);
     Paths::from_env(var).map_err(|err| Failure::new(Exit::Config, "find the data directory", err))
+}
+
+/// The home of the host's own agents; `None` when the environment does not tell it.
+pub(super) fn agents_home() -> Option<Home> {
+    let var = |name: &str| env::var_os(name).map(PathBuf::from);
+    Home::from_env(var, env::current_dir().ok()).ok()
 }
 
 /// A call from this process, in the name of `as_agent` if a person asks for that.
@@ -111,7 +118,7 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "spool_busy"
         | "rpc_error" => Exit::TryLater,
         "disk_full" | "spool_not_writable" => Exit::CannotCreate,
-        "not_enrolled" => Exit::Config,
+        "not_enrolled" | "bad_config" => Exit::Config,
         "store_error" => Exit::Io,
         _ => Exit::No,
     };

@@ -26,9 +26,32 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(wrong)
 }
 
+/// A duration for people: its two largest units.
+pub(super) fn words(duration: Duration) -> String {
+    let mut left = duration.as_secs();
+    let mut parts = Vec::new();
+    for (unit, seconds) in [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)] {
+        if left >= seconds || (unit == "s" && parts.is_empty()) {
+            parts.push(format!("{} {unit}", left / seconds));
+        }
+        left %= seconds;
+    }
+    parts.truncate(2);
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_read_two_units() {
+        for (seconds, shown) in
+            [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7_322, "2 h 2 min"), (90_000, "1 d 1 h")]
+        {
+            assert_eq!(words(Duration::from_secs(seconds)), shown);
+        }
+    }
 
     #[test]
     fn numbers_have_units() {

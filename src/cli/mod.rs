@@ -3,10 +3,12 @@
 //! [`tools`] is the one list of commands; help, man pages and completions are made from it.
 
 pub mod agent;
+pub mod api;
 mod ask;
 mod control;
 mod duration;
 pub mod envelope;
+mod findings;
 pub mod logging;
 mod loops;
 pub mod mcp;
@@ -78,6 +80,7 @@ pub fn tools() -> Vec<Tool> {
         spool::tool(),
         wire_dump::tool(),
         agent::tool(),
+        api::tool(),
         mcp::tool(),
         transitd::tool(),
         worker::tool(),

@@ -3,6 +3,7 @@
 //! Data goes to stdout, words go to stderr. A closed pipe ends a command quietly. Whatever came from a peer or a
 //! file name passes through [`text::visible`] before it is shown to a person, and passwords of URLs are left out.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
@@ -14,6 +15,9 @@ use crate::store::StoreError;
 use crate::store::ledger::Refusal;
 use crate::store::spool::SPOOL_DB;
 use crate::text;
+
+/// Code points of each half of an error, what failed and why, that are shown.
+const PART_RUNES: usize = 1_000;
 
 /// What a command's exit status says. The numbers are those of sysexits(3), plus 0, 1 and 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,7 +114,8 @@ pub struct Failure {
 impl Failure {
     /// A failure: what was attempted on what, and why it did not work.
     pub fn new(exit: Exit, what: impl Display, why: impl Display) -> Self {
-        Self { exit, line: shown(format!("{what}: {why}")), hint: None, closed_pipe: false }
+        let line = format!("{}: {}", brief(&shown(what.to_string())), brief(&shown(why.to_string())));
+        Self { exit, line, hint: None, closed_pipe: false }
     }
 
     /// A failure of what is kept on this machine.
@@ -178,6 +183,18 @@ impl Failure {
     }
 }
 
+/// Words as far as anybody reads them: what was typed or sent may be of any length, and an error is one line. Both ends
+/// stay, for what is wrong may stand at either.
+fn brief(words: &str) -> Cow<'_, str> {
+    let runes = words.chars().count();
+    if runes <= PART_RUNES {
+        return words.into();
+    }
+    let begin = text::clip(words, PART_RUNES / 2);
+    let end = &words[text::clip(words, runes - PART_RUNES / 2).len()..];
+    format!("{begin} … {end}").into()
+}
+
 /// Words as they may be shown: safe for a terminal, and without anybody's password.
 fn shown(words: String) -> String {
     text::visible(&without_passwords(&words)).into_owned()
@@ -199,17 +216,30 @@ fn of_io(err: &io::Error) -> Exit {
 /// What the Worker's ledger does not allow.
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
     match refusal {
-        Refusal::NotFound { what: "delivery" | "message", .. }
-        | Refusal::Settled { .. }
-        | Refusal::NotDead { .. }
-        | Refusal::NotQueued { .. } => (Exit::No, None),
+        Refusal::NotFound { what: "delivery", .. } => {
+            (Exit::No, Some("what there is: transit-worker delivery list"))
+        }
+        Refusal::NotFound { what: "message", .. } => {
+            (Exit::No, Some("what there is: transit-worker message list"))
+        }
+        Refusal::Settled { .. } => (Exit::No, Some("what became of it: transit-worker delivery show")),
+        Refusal::NotDead { .. } | Refusal::NotQueued { .. } => {
+            (Exit::No, Some("what became of it: transit-worker message show"))
+        }
         Refusal::NotFound { what: "agent", .. } => (
             Exit::NoRecipient,
             Some(
                 "an agent is known once the transitd of an enrolled host has told of it: transit-worker host list",
             ),
         ),
-        Refusal::NotFound { .. } | Refusal::NoRoom { .. } => (Exit::NoRecipient, None),
+        Refusal::NotFound { what: "host", .. } => {
+            (Exit::NoRecipient, Some("what there is: transit-worker host list"))
+        }
+        Refusal::NotFound { what: "source", .. } => {
+            (Exit::NoRecipient, Some("what there is: transit-worker source list"))
+        }
+        Refusal::NoRoom { .. } => (Exit::NoRecipient, Some("what there is: transit-worker room list")),
+        Refusal::NotFound { .. } => (Exit::NoRecipient, None),
         Refusal::QueueFull { .. } => {
             (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))
         }
@@ -219,6 +249,17 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
         Refusal::HostExists { .. } => {
             (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
         }
+        Refusal::SourceExists { .. } => {
+            (Exit::Data, Some("change it with transit-worker source update, or choose another name"))
+        }
+        Refusal::OrganisationExists { .. } => (Exit::Data, Some("choose another one with --slug")),
+        Refusal::RoomExists { .. } => {
+            (Exit::Data, Some("change it with transit-worker room update, or choose another name"))
+        }
+        Refusal::UserExists { .. } => (Exit::Data, Some("who there is: transit-worker user list")),
+        Refusal::RoomFull { .. } => (Exit::Data, Some("take one out: transit-worker room remove")),
+        Refusal::TooManyRooms => (Exit::Data, Some("delete one: transit-worker room delete")),
+        Refusal::BuiltInName { .. } => (Exit::Data, Some("choose another name")),
         Refusal::ReplyUrl(_) => (Exit::Data, Some("declare where replies may go with --reply-url-prefix")),
         _ => (Exit::Data, None),
     }

@@ -72,6 +72,7 @@ impl Report {
             MessageState::Spooled => ("spooled", State::Pending),
             MessageState::Committed => ("committed", State::Sent),
             MessageState::Injected => ("injected", State::Sent),
+            MessageState::Shown => ("shown", State::Sent),
             MessageState::Dead => ("dead", State::Dead),
         };
         Self {

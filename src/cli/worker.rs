@@ -124,19 +124,33 @@ enum Verb {
 /// When the database cannot be used, or a rule of it does not allow what was asked.
 pub fn run(args: Args) -> Result<Exit, Failure> {
     let Args { verb, place, common } = args;
+    let session = if begins_something(&verb) { Session::open } else { Session::open_existing };
     match verb {
         Verb::Serve(args) => serve::run(args, &place, &common),
         Verb::Migrate => migrate(&place),
         Verb::Backup(args) => backup::run(&args, &place),
         Verb::Doctor(args) => doctor::run(&args, &place),
-        Verb::Org(verb) => org::run(verb, &Session::open(place)?),
-        Verb::Host(verb) => host::run(verb, &Session::open(place)?),
-        Verb::Source(verb) => source::run(verb, &Session::open(place)?),
-        Verb::Room(verb) => room::run(verb, &Session::open(place)?),
-        Verb::Delivery(verb) => delivery::run(verb, &Session::open(place)?),
-        Verb::Message(verb) => message::run(verb, &Session::open(place)?),
-        Verb::User(verb) => user::run(verb, &Session::open(place)?),
+        Verb::Org(verb) => org::run(verb, &session(place)?),
+        Verb::Host(verb) => host::run(verb, &session(place)?),
+        Verb::Source(verb) => source::run(verb, &session(place)?),
+        Verb::Room(verb) => room::run(verb, &session(place)?),
+        Verb::Delivery(verb) => delivery::run(verb, &session(place)?),
+        Verb::Message(verb) => message::run(verb, &session(place)?),
+        Verb::User(verb) => user::run(verb, &session(place)?),
     }
+}
+
+/// Whether it puts something into the ledger that needs nothing to be there before. Everything else would find an empty
+/// one, and is not what one was made for.
+fn begins_something(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Org(org::Verb::Create { .. })
+            | Verb::User(user::Verb::Create { .. })
+            | Verb::Host(host::Verb::Enroll { .. })
+            | Verb::Source(source::Verb::Create(_))
+            | Verb::Room(room::Verb::Create { .. })
+    )
 }
 
 fn migrate(place: &Place) -> Result<Exit, Failure> {
@@ -207,6 +221,21 @@ impl Session {
         let path = place.path()?;
         let db = Db::open(&path).map_err(|err| Failure::store("open the database", &err))?;
         Ok(Self { db, json: place.json, now: SystemClock::new().wall() })
+    }
+
+    /// The same, but a database that was named and is not there is not made: its name was mistyped.
+    fn open_existing(place: Place) -> Result<Self, Failure> {
+        let path = place.path()?;
+        let is_named = place.database.as_deref().is_some_and(|named| !named.is_empty());
+        let is_missing =
+            || std::fs::symlink_metadata(&path).is_err_and(|err| err.kind() == std::io::ErrorKind::NotFound);
+        if is_named && is_missing() {
+            let why = format!("there is none at {}", path.display());
+            return Err(Failure::new(Exit::NoInput, "open the database", why).hint(
+                "name one that is there with --database or TRANSIT_DATABASE; serve and migrate make one",
+            ));
+        }
+        Self::open(place)
     }
 
     fn read<T>(&self, what: &str, look: impl Fn(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, Failure> {

@@ -30,9 +30,11 @@ pub(super) fn accept(
 ) {
     let mut all: Vec<Served> = Vec::new();
     let mut is_full = false;
+    let pulse = host.pulses.add("accept", wake.clone());
     while !host.stop.is_triggered() {
+        pulse.beat();
         match bound.accept(wake) {
-            Ok(None) => {}
+            Ok(None) => wake.clear(),
             Ok(Some((stream, peer))) => {
                 all.retain(|served| !served.thread.is_finished());
                 if all.len() >= MOST {

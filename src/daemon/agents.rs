@@ -176,7 +176,8 @@ impl Connection<'_> {
         }
         let Some((session, dispatch)) = &mut self.session else { return };
         match event {
-            DaemonSideEvent::Ack { id } => dispatch.answered(id, Outcome::Injected, now),
+            DaemonSideEvent::Ack { id, is_only_seen: false } => dispatch.answered(id, Outcome::Injected, now),
+            DaemonSideEvent::Ack { id, is_only_seen: true } => dispatch.answered(id, Outcome::Seen, now),
             // A connection that ends answers for what is open; the rows are given back together then.
             DaemonSideEvent::Nak { .. } if self.is_over || session.mailbox.is_replaced() => {}
             DaemonSideEvent::Nak { id, code, retryable } => {
@@ -237,7 +238,9 @@ impl Connection<'_> {
         let declared = declared.map_err(|err| failed("invalid_name", &err))?;
         let _one_at_a_time = self.host.registering.lock().unwrap_or_else(PoisonError::into_inner);
         let mut spool = self.host.spool().map_err(|err| failed("name_persistence_failed", &err))?;
-        let is_live = |name: &Name| self.host.registry.get(name).is_some_and(|holder| holder.who != who);
+        let is_live = |name: &Name| {
+            self.host.registry.get(name).is_some_and(|holder| holder.who != who && !holder.way.gives_way())
+        };
         let place = spool
             .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
             .map_err(|err| {

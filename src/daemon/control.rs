@@ -1,7 +1,8 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod care;
 mod inbox;
-mod send;
+pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::claim;
 use super::fate;
 use super::herdr;
 use super::host::Host;
+use super::local_api::Standing;
 use super::peer::lineage;
 use super::registry::{Caller, Hint, Session};
 use crate::addr::Name;
@@ -79,6 +81,13 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
             host.kick();
             Ok(json!({ "kicked": true }))
         }
+        Op::Pause { paused, toggle } => care::pause(host, paused, toggle),
+        Op::Reload => care::reload(host),
+        Op::Probe { to, body } => {
+            let (reply_to, wait, far) = (None, Some(Duration::ZERO), true);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far, id: None })
+        }
+        Op::Trace { id } => care::trace(host, &id),
         Op::Whoami => {
             let session = caller()?;
             let connected = host.link().connected;
@@ -86,7 +95,7 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
                 "address": session.address, "host": host.name(), "connected": connected,
                 "harness": session.who.harness, "session_id": session.who.session_id,
             });
-            if call.as_agent.is_some() && is_outside(host, peer, hint) {
+            if call.as_agent.is_some() && matches!(session_of(host, peer, hint), Caller::Nobody) {
                 told["as_agent"] = true.into();
             }
             Ok(told)
@@ -96,8 +105,8 @@ fn answer(host: &Host, call: Call, peer: Peer) -> Answer {
         }),
         Op::Inbox => inbox::inbox(host),
         Op::Send { to, body, reply_to, wait_ms } => {
-            let asked = send::Asked { to, body, reply_to, wait: wait_ms.map(Duration::from_millis) };
-            send::send(host, &caller()?, &asked)
+            let wait = wait_ms.map(Duration::from_millis);
+            send::send(host, &caller()?, &send::Asked { to, body, reply_to, wait, far: false, id: None })
         }
         Op::MessageStatus { id } => fate::status(host, &id).map(|status| json!(status)),
         Op::Rpc { method, params } => rpc(host, &caller()?, method, params),
@@ -116,12 +125,7 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
         // Which session it runs in cannot be told, so that it may not speak as any.
         return Err(ControlError::new("pid_not_visible", NOT_VISIBLE));
     }
-    let line = lineage(peer.pid);
-    let found = match host.registry.caller(&line, hint) {
-        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
-        found => found,
-    };
-    match (found, as_agent) {
+    match (session_of(host, peer, hint), as_agent) {
         (Caller::Session(session), None) => Ok(*session),
         (Caller::Session(session), Some(name)) if is_called(&session, name) => Ok(*session),
         (Caller::Session(session), Some(name)) => {
@@ -150,9 +154,13 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
     }
 }
 
-/// Whether a person calls, from outside of every session.
-fn is_outside(host: &Host, peer: Peer, hint: Hint<'_>) -> bool {
-    matches!(host.registry.caller(&lineage(peer.pid), hint), Caller::Nobody)
+/// The session that the calling process runs in.
+fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
+    let line = lineage(peer.pid);
+    match host.registry.caller(&line, hint) {
+        Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
+        found => found,
+    }
 }
 
 fn is_called(session: &Session, name: &str) -> bool {
@@ -167,18 +175,24 @@ fn status(host: &Host) -> Answer {
     let agents: Vec<Value> = host.registry.all().iter().map(agent_status).collect();
     let is_enrolled = link.url.is_some();
     let last_error = link.last_error.or_else(|| (!is_enrolled).then(|| "not enrolled".to_owned()));
+    let api_error = host.api().and_then(|standing| match standing {
+        Standing::Listening(_) => None,
+        Standing::Waiting(why) => Some(why),
+    });
     Ok(json!({
         "host": host.name(),
         "worker_url": link.url,
         "enrolled": is_enrolled,
         "org": link.org,
         "connected": link.connected,
-        "paused": false,
+        "paused": host.is_paused(),
         "agents": agents,
         "outbox": outbox.pending,
         "inbox": inbox.waiting,
         "dead": outbox.dead,
         "last_error": last_error,
+        "api_sock": host.api_sock(),
+        "api_error": api_error,
         "herdr": host.herdr.status(),
         "draft_holds": host.herdr.holds(),
         "delivery_mode": host.herdr.mode(),

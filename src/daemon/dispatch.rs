@@ -11,14 +11,13 @@ use super::host::{Host, SendOutcome};
 use super::registry::Session;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
+use crate::limits;
 use crate::proto::agent::DaemonSide;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
 use crate::store::spool::inbox::Outcome;
 
-/// Deliveries that a session may have open at once.
-const WINDOW: usize = 16;
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 /// Time after which what waits for a person is tried again, whatever is seen of the person.
@@ -128,6 +127,7 @@ impl Dispatch {
             let now = host.wall();
             match answered {
                 Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Seen) => self.spool.seen(id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Refused { code, retryable }) => {
                     self.spool.refused(id, &self.agent, code, *retryable, now)?;
                 }
@@ -138,8 +138,10 @@ impl Dispatch {
             match answered {
                 Answered::Outcome(outcome) => {
                     tracing::debug!(id, agent = self.agent, ?outcome, "the session has answered");
-                    if outcome == Outcome::Injected {
-                        host.tell_sender(&id, SendOutcome::Injected);
+                    match outcome {
+                        Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
+                        Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
+                        Outcome::Refused { .. } => {}
                     }
                 }
                 Answered::Held(code) => {
@@ -152,8 +154,11 @@ impl Dispatch {
     }
 
     fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {
+        if host.is_paused() {
+            return Ok(());
+        }
         let wall = host.wall();
-        for due in self.spool.due(&self.agent, wall, WINDOW)? {
+        for due in self.spool.due(&self.agent, wall, limits::AGENT_WINDOW)? {
             if self.open.insert(due.id.clone()) {
                 tracing::debug!(id = due.id, agent = self.agent, "handing over");
                 carrier.deliver(&due.id, due.envelope, now);

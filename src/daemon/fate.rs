@@ -46,14 +46,18 @@ fn kept(entry: Entry, local: &[LocalDelivery]) -> Known {
     let recipient =
         entry.dest.parse::<AgentAddr>().ok().filter(|to| Some(&to.host) == host_of(&from).as_ref());
     // What the recipient on this host has, it has, whatever becomes of the Worker's copy.
-    let is_here = recipient.is_some_and(|to| {
-        local.iter().any(|row| row.agent == to.name.as_str() && row.state == LocalState::Injected)
+    let here = recipient.and_then(|to| local.iter().find(|row| row.agent == to.name.as_str()));
+    let here = here.and_then(|row| match row.state {
+        LocalState::Injected => Some(MessageState::Injected),
+        LocalState::Seen => Some(MessageState::Shown),
+        LocalState::Waiting | LocalState::Refused => None,
     });
-    let state = match entry.state {
-        _ if is_here => MessageState::Injected,
-        State::Pending | State::Claimed => MessageState::Spooled,
-        State::Sent => MessageState::Committed,
-        State::Dead => MessageState::Dead,
+    let is_here = here.is_some();
+    let state = match (here, entry.state) {
+        (Some(here), _) => here,
+        (None, State::Pending | State::Claimed) => MessageState::Spooled,
+        (None, State::Sent) => MessageState::Committed,
+        (None, State::Dead) => MessageState::Dead,
     };
     let next = (state == MessageState::Spooled).then(|| entry.next_attempt_at.to_string());
     let status = MessageStatus {
@@ -76,6 +80,7 @@ fn never_left(id: &str, row: &LocalDelivery) -> Option<Known> {
     let state = match row.state {
         LocalState::Waiting => MessageState::Spooled,
         LocalState::Injected => MessageState::Injected,
+        LocalState::Seen => MessageState::Shown,
         LocalState::Refused => MessageState::Dead,
     };
     let status = MessageStatus {
@@ -104,7 +109,7 @@ pub(super) fn status(host: &Host, id: &str) -> Result<MessageStatus, ControlErro
             Ok(told) => hear(&mut status, told),
             Err(why) => status.unknown = Some(why),
         },
-        MessageState::Injected | MessageState::Dead => {}
+        MessageState::Injected | MessageState::Shown | MessageState::Dead => {}
     }
     Ok(status)
 }

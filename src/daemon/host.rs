@@ -1,24 +1,31 @@
 //! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::guard::Loops;
 use super::herdr;
+use super::life::Pulses;
+use super::local_api::Standing;
 use super::registry::Registry;
+use super::uplink::Enrolment;
 use super::wire_log::WireLog;
 use crate::addr;
 use crate::clock::{Clock, Mono, SystemClock, Wall};
-use crate::net::service::Shutdown;
+use crate::net::service::{self, Shutdown};
 use crate::net::wake::Wake;
 use crate::proto::wire::RpcError;
+use crate::secret::without_passwords;
 use crate::store::StoreError;
-use crate::store::config::Paths;
+use crate::store::config::{Config, Paths};
 use crate::store::spool::Spool;
+use crate::text;
 
 /// What a message came to while its sender waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +34,8 @@ pub(super) enum SendOutcome {
     Committed,
     /// Its recipient on this host has it in the session.
     Injected,
+    /// The terminal of its recipient on this host has shown it.
+    Shown,
     /// The Worker has refused it, with this code.
     Refused(&'static str),
     /// The Worker does not take it now, because agents go round in a loop; it is not kept.
@@ -54,6 +63,9 @@ pub(super) struct Link {
     pub(super) last_error: Option<String>,
 }
 
+/// What a part of the daemon does when the configuration is to be read anew.
+type Reload = Box<dyn Fn() + Send>;
+
 /// One daemon.
 pub(super) struct Host {
     pub(super) paths: Paths,
@@ -63,14 +75,24 @@ pub(super) struct Host {
     /// Wakes the thread that talks to the Worker.
     pub(super) uplink: Wake,
     pub(super) wire_log: Option<WireLog>,
+    /// The threads without which the daemon is none.
+    pub(super) pulses: Pulses,
+    /// What an operator asks for is done one thing at a time.
+    pub(super) ordering: Mutex<()>,
     pub(super) loops: Loops,
     /// Registrations are decided one at a time: a name is looked up and taken in one go.
     pub(super) registering: Mutex<()>,
     clock: SystemClock,
     started: Mono,
     kicked: AtomicBool,
+    paused: AtomicBool,
     name: Mutex<addr::Host>,
+    /// The configuration at the start.
+    config: OnceLock<Config>,
+    enrolment: Mutex<Option<Enrolment>>,
     link: Mutex<Link>,
+    api: Mutex<Option<Standing>>,
+    reloads: Mutex<Vec<Reload>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -97,13 +119,20 @@ impl Host {
             stop,
             uplink,
             wire_log,
+            pulses: Pulses::default(),
+            ordering: Mutex::default(),
             loops,
             registering: Mutex::default(),
             started: clock.mono(),
             clock,
             kicked: AtomicBool::default(),
+            paused: AtomicBool::default(),
             name: Mutex::new(name),
+            config: OnceLock::new(),
+            enrolment: Mutex::default(),
             link: Mutex::default(),
+            api: Mutex::default(),
+            reloads: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -139,12 +168,94 @@ impl Host {
         }
     }
 
+    /// Remembers the configuration that the daemon was started with.
+    pub(super) fn started_with(&self, config: Config) {
+        // It starts once.
+        let _ = self.config.set(config);
+    }
+
+    /// The configuration that the daemon was started with.
+    pub(super) fn config_at_start(&self) -> Option<&Config> {
+        self.config.get()
+    }
+
+    /// The enrolment that the daemon connects with.
+    pub(super) fn enrolment(&self) -> Option<Enrolment> {
+        locked(&self.enrolment).clone()
+    }
+
+    /// The daemon connects with this enrolment from now on.
+    pub(super) fn enrolled(&self, enrolment: Option<&Enrolment>) {
+        if let Some(enrolment) = enrolment {
+            self.rename(&enrolment.host);
+        }
+        *locked(&self.enrolment) = enrolment.cloned();
+        self.with_link(|link| link.url = enrolment.map(|enrolment| enrolment.url.clone()));
+    }
+
     pub(super) fn link(&self) -> Link {
         locked(&self.link).clone()
     }
 
     pub(super) fn with_link(&self, change: impl FnOnce(&mut Link)) {
         change(&mut locked(&self.link));
+        self.announce();
+    }
+
+    /// How long the machine has been suspended so far.
+    pub(super) fn suspended(&self) -> Duration {
+        self.clock.suspended()
+    }
+
+    /// Whether nothing is to be handed over to sessions.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is handed over any more, or everything is again.
+    pub(super) fn set_paused(&self, is_paused: bool) {
+        self.paused.store(is_paused, Ordering::Release);
+        self.announce();
+    }
+
+    /// Tells the service manager how the daemon is.
+    pub(super) fn announce(&self) {
+        let Link { url, connected, last_error, .. } = self.link();
+        let link = match (url, last_error) {
+            (None, _) => "not enrolled".to_owned(),
+            (Some(url), _) if connected => format!("connected to {}", without_passwords(&url)),
+            (Some(_), None) => "connecting".to_owned(),
+            (Some(_), Some(why)) => format!("not connected: {why}"),
+        };
+        let paused = if self.is_paused() { "paused, " } else { "" };
+        service::notify_status(&text::visible(&format!("{paused}{link}")));
+    }
+
+    /// How the local client API stands; `None` when nobody is there whom its messages could be for.
+    pub(super) fn api(&self) -> Option<Standing> {
+        locked(&self.api).clone()
+    }
+
+    /// Where the local client API listens, if it does.
+    pub(super) fn api_sock(&self) -> Option<PathBuf> {
+        match self.api() {
+            Some(Standing::Listening(path)) => Some(path),
+            Some(Standing::Waiting(_)) | None => None,
+        }
+    }
+
+    pub(super) fn set_api(&self, standing: Standing) {
+        *locked(&self.api) = Some(standing);
+    }
+
+    /// Lets `reload` be called whenever the configuration is to be read anew.
+    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+        locked(&self.reloads).push(Box::new(reload));
+    }
+
+    /// Lets every part of the daemon read anew what it has of its own configuration.
+    pub(super) fn reload_parts(&self) {
+        locked(&self.reloads).iter().for_each(|reload| reload());
     }
 
     /// Asks for a new connection at once.

@@ -13,12 +13,14 @@ pub mod enroll;
 pub mod events;
 pub mod fate;
 mod flush;
-#[allow(dead_code)] // the server on api.sock is what opens it
 mod gateway;
 mod guard;
 mod herdr;
 mod host;
+mod life;
+mod local_api;
 mod near;
+mod orders;
 mod peer;
 mod registry;
 mod uplink;
@@ -27,6 +29,7 @@ mod wire_log;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,24 +37,22 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::gateway::programs::Programs;
 use self::guard::Loops;
 use self::host::Host;
+use self::local_api::Served;
 use self::wire_log::WireLog;
 use crate::addr;
-use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::net::unix::{AGENT_SOCK, Bound, SocketError, TRANSIT_SOCK};
 use crate::net::wake::Wake;
 use crate::store::config::{Config, Paths};
+use crate::store::home::Home;
 use crate::store::spool::Spool;
 use crate::store::{StoreError, files};
 
-pub use self::uplink::EnrolmentError;
+pub use self::uplink::{EnrolmentError, configured};
 
-/// How often history that has outlived its use is looked for.
-const HOUSEKEEPING: Duration = Duration::from_secs(3600);
-/// Events that are tried at the same time.
-const FLUSHERS: u32 = 4;
 /// The name of a host that neither its operator nor its system has named.
 const NAMELESS: &str = "localhost";
 
@@ -60,6 +61,8 @@ const NAMELESS: &str = "localhost";
 pub struct Settings {
     /// Where its files are.
     pub paths: Paths,
+    /// Where the host's own agents are, if anywhere.
+    pub home: Option<Home>,
     /// Where to write every frame of transit-wire/1 down, if anywhere.
     pub wire_log: Option<PathBuf>,
     /// How many messages its agents may send each other, with nobody else between, and in what time. 0 is no limit.
@@ -73,6 +76,8 @@ pub struct Ready {
     pub transit_sock: PathBuf,
     /// The socket for harness adapters.
     pub agent_sock: PathBuf,
+    /// The socket of the local client API, if it is there.
+    pub api_sock: Option<PathBuf>,
 }
 
 /// Why a daemon does not run.
@@ -94,6 +99,9 @@ pub enum DaemonError {
     /// A socket cannot be bound.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// What the service manager has passed is no socket of ours.
+    #[error("the sockets that were passed (LISTEN_FDS) cannot be used: {0}")]
+    Passed(io::Error),
     /// A part of it failed by a bug of ours, so that all of it stopped. What was promised is kept.
     #[error("the thread {thread} has panicked")]
     Panicked {
@@ -115,27 +123,30 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start. Once `ready` was called, it ends only by `stop`.
 pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
-    let Settings { paths, wire_log, loops } = settings;
+    let Settings { paths, home, wire_log, loops } = settings;
     let system = |doing| move |source| DaemonError::System { doing, source };
+    let hangup = service::on_hangup().map_err(system("catch SIGHUP"))?;
+    let mut passed = Passed::take().map_err(DaemonError::Passed)?;
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
     uplink::Enrolment::load(&paths)?;
     let config = Config::load(&paths.config)?;
     let panes = herdr::Settings::load(&config, |name| std::env::var_os(name).map(PathBuf::from))?;
-    let name = config.host.unwrap_or_else(system_name);
+    let name = config.host.clone().unwrap_or_else(system_name);
     let wire_log = wire_log
         .map(|path| WireLog::open(&path).map_err(|err| StoreError::io("open", &path, err)))
         .transpose()?;
-    let mut spool = Spool::open(&paths.data)?;
-    let transit_sock = Bound::bind(&paths, TRANSIT_SOCK)?;
-    let agent_sock = Bound::bind(&paths, AGENT_SOCK)?;
-    let told =
-        Ready { transit_sock: transit_sock.path().to_owned(), agent_sock: agent_sock.path().to_owned() };
+    let spool = Spool::open(&paths.data)?;
+    let transit_sock = passed.or_bind(&paths, TRANSIT_SOCK)?;
+    let agent_sock = passed.or_bind(&paths, AGENT_SOCK)?;
+    let sockets = [&transit_sock, &agent_sock].map(|bound| bound.path().to_owned());
     let uplink_wake = Wake::new().map_err(system("make a pipe"))?;
     let loops = Loops::new(loops);
     let panes = herdr::State::new(panes).map_err(system("make a pipe"))?;
     let host = Arc::new(Host::new(paths, name, stop.clone(), uplink_wake.clone(), wire_log, loops, panes));
     host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
+    host.set_paused(orders::was_paused(&host.paths.paused()));
+    host.started_with(config);
 
     let uplink_stop = Shutdown::new();
     uplink_stop.on_trigger(move || uplink_wake.wake());
@@ -146,37 +157,55 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let agents = serve(&host, agent_sock, "agents", "agent", agents::serve)?;
     let control = serve(&host, transit_sock, "control", "call", control::serve)?;
     let herdr = herdr::start(&host)?;
+    flush::start(&host)?;
+    let wake = Wake::new().map_err(system("make a pipe"))?;
+    let waker = wake.clone();
+    stop.on_trigger(move || waker.wake());
 
-    for n in 1..=FLUSHERS {
-        // They are not waited for at the end: an attempt may take long, and its claim goes with the process.
-        let host = Arc::clone(&host);
-        spawn(&format!("flush-{n}"), &stop, move || flush::run(&host))?;
-    }
+    let programs = home.clone().and_then(|home| Programs::open(home, &host));
+    let api = home.and_then(|home| Served::open(home, &host));
 
     tracing::info!(pid = std::process::id(), "transitd is ready");
-    ready(&told);
+    let [transit_sock, agent_sock] = sockets;
+    ready(&Ready { transit_sock, agent_sock, api_sock: host.api_sock() });
     service::notify_ready();
-    loop {
-        let forgotten = spool
-            .forget(host.wall())
-            .and_then(|_| spool.outbox().forget_sent(host.wall() - limits::HISTORY_KEEP));
-        if let Err(err) = forgotten {
-            tracing::error!(%err, "could not forget old history");
-        }
-        if stop.wait(Some(HOUSEKEEPING)) {
-            break;
-        }
-    }
+    life::run(&host, spool, &hangup, &wake);
 
     tracing::info!("transitd is stopping");
     service::notify_stopping();
     host.let_go();
     // Sessions first: what they have not answered is given back, and the Worker still hears of it.
     let ended = [join(agents), join(control), join(herdr)];
+    if let Some(api) = api {
+        api.finish();
+    }
+    let ended = ended.into_iter().chain(programs.map(|programs| join(programs.into_thread())));
+    let ended: Vec<_> = ended.collect();
     uplink_stop.trigger();
     let uplink = join(uplink);
     drop(lock);
     ended.into_iter().chain([uplink]).collect()
+}
+
+/// The sockets that the service manager has opened for this process.
+struct Passed(Vec<(String, UnixListener)>);
+
+impl Passed {
+    fn take() -> io::Result<Self> {
+        service::inherited_unix_listeners().map(Self)
+    }
+
+    /// The socket `name`, as it was passed, by its own name or by that of its unit's file; else it is bound.
+    fn or_bind(&mut self, paths: &Paths, name: &str) -> Result<Bound, SocketError> {
+        let is_it = |listener: &UnixListener| {
+            let at = listener.local_addr();
+            at.is_ok_and(|at| at.as_pathname().and_then(Path::file_name).is_some_and(|file| file == name))
+        };
+        match self.0.iter().position(|(called, listener)| called == name || is_it(listener)) {
+            Some(at) => Bound::adopt(paths, name, self.0.swap_remove(at).1),
+            None => Bound::bind(paths, name),
+        }
+    }
 }
 
 /// Starts a thread that the daemon cannot do without: should it panic, the whole daemon stops, for half of one would

@@ -85,6 +85,11 @@ pub(super) enum Way {
         /// The processes that were found in it.
         processes: Vec<Process>,
     },
+    /// By running the program of its manifest, once for each message. Whoever has its name besides wins.
+    Program {
+        /// The processes that run now.
+        processes: Arc<Mutex<Vec<Process>>>,
+    },
 }
 
 impl Way {
@@ -92,8 +97,13 @@ impl Way {
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
             Self::Adapter { process, .. } => Some(process.pid),
-            Self::Pane { .. } => None,
+            Self::Pane { .. } | Self::Program { .. } => None,
         }
+    }
+
+    /// Whether another session of the same name takes its place.
+    pub(super) fn gives_way(&self) -> bool {
+        matches!(self, Self::Program { .. })
     }
 
     /// Whether what this process calls, the session calls.
@@ -101,6 +111,9 @@ impl Way {
         match self {
             Self::Adapter { process: own, .. } => own == process,
             Self::Pane { processes, .. } => processes.contains(process),
+            Self::Program { processes } => {
+                processes.lock().unwrap_or_else(PoisonError::into_inner).contains(process)
+            }
         }
     }
 }
@@ -118,22 +131,24 @@ pub(super) struct Session {
     pub(super) mailbox: Mailbox,
 }
 
-/// Code points of either end of a session id in a synthetic pane id.
+/// Code points of a session id in a synthetic pane id, of its beginning and where need be of its end.
 const PANE_ID_RUNES: usize = 8;
 
 impl Session {
-    /// The pane that it is reached through; a made-up one for a session that runs in none. Ids that begin with a time
-    /// begin alike, and by its pane an agent is known that gets another name: so the end of a long one stands there
-    /// too.
+    /// The pane that it is reached through; a made-up one for a session that runs in none.
     pub(super) fn pane_id(&self) -> String {
         if let Way::Pane { pane_id, .. } = &self.way {
             return pane_id.clone();
         }
-        let Identity { harness, session_id } = &self.who;
-        let begin = text::clip(session_id, PANE_ID_RUNES);
-        let rest = &session_id[begin.len()..];
+        let begin = text::clip(&self.who.session_id, PANE_ID_RUNES);
+        format!("native:{}:{begin}", self.who.harness)
+    }
+
+    /// The same with the end of the session's id, for sessions whose ids begin alike: with a time, as some do.
+    fn long_pane_id(&self) -> String {
+        let rest = &self.who.session_id[text::clip(&self.who.session_id, PANE_ID_RUNES).len()..];
         let end = rest.char_indices().rev().nth(PANE_ID_RUNES - 1).map_or(rest, |(at, _)| &rest[at..]);
-        format!("native:{harness}:{begin}{end}")
+        self.pane_id() + end
     }
 
     fn info(&self) -> AgentInfo {
@@ -313,9 +328,21 @@ impl Registry {
     }
 
     /// The roster, and what it was made from.
+    ///
+    /// An agent that gets another name is known by its pane, so that no two of them have the same one.
     pub(super) fn roster(&self) -> (Vec<AgentInfo>, Version) {
         let inner = self.inner();
-        (inner.sessions.values().map(Session::info).collect(), inner.seen())
+        let mut agents: Vec<AgentInfo> = inner.sessions.values().map(Session::info).collect();
+        let mut panes = BTreeMap::new();
+        for agent in &agents {
+            *panes.entry(agent.pane_id.clone()).or_insert(0) += 1;
+        }
+        for (agent, session) in agents.iter_mut().zip(inner.sessions.values()) {
+            if panes.get(&agent.pane_id).is_some_and(|agents| *agents > 1) {
+                agent.pane_id = session.long_pane_id();
+            }
+        }
+        (agents, inner.seen())
     }
 
     /// What a roster would be made from now.
@@ -443,11 +470,24 @@ mod tests {
 
     #[test]
     fn ids_that_begin_alike_have_panes_of_their_own() {
-        let pane = |id| session("jess", id, 1, 1).pane_id();
-        assert_eq!(pane("s1"), "native:claude:s1");
-        assert_eq!(pane("0123456789abcdef"), "native:claude:0123456789abcdef");
-        assert_eq!(pane("01a22a00-0000-7000-8000-00000000beef"), "native:claude:01a22a000000beef");
-        assert_eq!(pane("größer-als-acht-ß"), "native:claude:größer-as-acht-ß");
+        let registry = Registry::default();
+        let panes = |registry: &Registry| {
+            registry.roster().0.into_iter().map(|agent| agent.pane_id).collect::<Vec<_>>()
+        };
+        registry.enter(session("a", "01a22a00-0000-7000-8000-00000000beef", 1, 1));
+        registry.enter(session("b", "größer-als-acht-ß", 2, 1));
+        assert_eq!(panes(&registry), ["native:claude:01a22a00", "native:claude:größer-a"]);
+        registry.enter(session("c", "01a22a00-0000-7000-8000-00000000cafe", 3, 1));
+        registry.enter(session("d", "größer-a", 4, 1));
+        assert_eq!(
+            panes(&registry),
+            [
+                "native:claude:01a22a000000beef",
+                "native:claude:größer-as-acht-ß",
+                "native:claude:01a22a000000cafe",
+                "native:claude:größer-a"
+            ]
+        );
     }
 
     #[test]

@@ -8,29 +8,33 @@ mod talk;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use url::Url;
 
-use self::talk::Talk;
+use self::talk::{Ended, Talk};
 use super::host::Host;
+use super::life::Pulse;
 use crate::addr;
 use crate::clock::Reconnect;
 use crate::id::fill_random;
-use crate::net::dial::{DialError, Interrupt};
+use crate::net::dial::{DialError, Interrupt, timespec};
 use crate::net::proxy::proxy_for;
 use crate::net::service::Shutdown;
 use crate::net::ws;
+use crate::proto::wire::close;
 use crate::secret::{Secret, without_passwords};
 use crate::store::config::{Config, Paths};
 use crate::store::{StoreError, files};
 
 /// Longest device token, in bytes.
 const TOKEN_BYTES: u64 = 4_096;
+/// Longer than looking up, connecting, TLS and the upgrade may take together.
+const DIALLING: Duration = Duration::from_secs(60);
 /// Wait before a configuration that cannot be read is read again.
 const MISCONFIGURED: Duration = Duration::from_secs(30);
 
 /// Where this host is enrolled.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Enrolment {
     /// The Worker's base URL as it was given.
     pub(super) url: String,
@@ -49,6 +53,9 @@ pub enum EnrolmentError {
     /// The configuration or the token cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The configuration names a Worker, and no host that it could know.
+    #[error("the configuration has a url and no host: enrol this host again")]
+    Half,
     /// The URL is none that a Worker can have.
     #[error("the Worker's url {url:?} is not usable: {why}")]
     Url {
@@ -69,7 +76,11 @@ impl Enrolment {
     /// When the files do not make sense.
     pub(super) fn load(paths: &Paths) -> Result<Option<Self>, EnrolmentError> {
         let config = Config::load(&paths.config)?;
-        let (Some(url), Some(host)) = (config.url, config.host) else { return Ok(None) };
+        let (url, host) = match (config.url, config.host) {
+            (None, _) => return Ok(None),
+            (Some(_), None) => return Err(EnrolmentError::Half),
+            (Some(url), Some(host)) => (url, host),
+        };
         let token = match files::read_small(&paths.token(), TOKEN_BYTES) {
             Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(None);
@@ -84,6 +95,14 @@ impl Enrolment {
         let socket = socket_url(&url)?;
         Ok(Some(Self { url, socket, host, token }))
     }
+}
+
+/// The name under which this host is enrolled, by files that make sense; `None` when it is not.
+///
+/// # Errors
+/// When they make none.
+pub fn configured(paths: &Paths) -> Result<Option<addr::Host>, EnrolmentError> {
+    Ok(Enrolment::load(paths)?.map(|enrolment| enrolment.host))
 }
 
 /// `GET {url}/api/daemon/ws`, as `ws` or `wss`.
@@ -113,16 +132,18 @@ pub(super) fn worker_url(base: &str, path: &str) -> Result<Url, String> {
 /// Keeps the connection up until `stop`. Then what is still to be answered is answered, and the connection closed.
 pub(super) fn run(host: &Arc<Host>, stop: &Shutdown) {
     let mut reconnect = Reconnect::default();
+    let pulse = host.pulses.add("uplink", host.uplink.clone());
     while !stop.is_triggered() {
+        pulse.beat();
         let wait = match Enrolment::load(&host.paths) {
             Ok(Some(enrolment)) => {
-                let lasted = attempt(host, stop, &enrolment);
+                let lasted = attempt(host, stop, &enrolment, &pulse);
                 let mut random = [0; 4];
                 fill_random(&mut random);
                 Some(reconnect.next(lasted, u32::from_ne_bytes(random)))
             }
             Ok(None) => {
-                host.with_link(|link| link.url = None);
+                host.enrolled(None);
                 None
             }
             Err(err) => {
@@ -130,16 +151,15 @@ pub(super) fn run(host: &Arc<Host>, stop: &Shutdown) {
                 Some(MISCONFIGURED)
             }
         };
-        if !stop.is_triggered() && idle(host, stop, wait) {
+        if !stop.is_triggered() && idle(host, stop, wait, &pulse) {
             reconnect.reset();
         }
     }
 }
 
 /// One connection; answers how long the Worker's side of it stood.
-fn attempt(host: &Arc<Host>, stop: &Shutdown, enrolment: &Enrolment) -> Duration {
-    host.rename(&enrolment.host);
-    host.with_link(|link| link.url = Some(enrolment.url.clone()));
+fn attempt(host: &Arc<Host>, stop: &Shutdown, enrolment: &Enrolment, pulse: &Pulse) -> Duration {
+    host.enrolled(Some(enrolment));
     let interrupt = Interrupt { wake: &host.uplink, stop };
     let proxy = match proxy_for(&enrolment.socket, |name| std::env::var(name).ok()) {
         Ok(proxy) => proxy,
@@ -148,27 +168,56 @@ fn attempt(host: &Arc<Host>, stop: &Shutdown, enrolment: &Enrolment) -> Duration
             return Duration::ZERO;
         }
     };
+    pulse.excuse(host.now() + DIALLING);
     let socket = match ws::open(&enrolment.socket, &enrolment.token, proxy.as_ref(), interrupt) {
         Ok(socket) => socket,
         Err(DialError::Stopped) => return Duration::ZERO,
         Err(err) => {
-            note_failure(host, &err.to_string());
+            note_failure(host, &with_way_out(&err, enrolment));
             return Duration::ZERO;
         }
     };
     let talk = match host.spool() {
-        Ok(spool) => Talk::new(host, stop, spool, socket, enrolment),
+        Ok(spool) => Talk::new(host, stop, spool, socket, enrolment, pulse),
         Err(err) => {
             note_failure(host, &err.to_string());
             return Duration::ZERO;
         }
     };
-    let (lasted, why) = talk.run();
+    let Ended { lasted, code, why } = talk.run();
     host.with_link(|link| link.connected = false);
     if !stop.is_triggered() {
-        note_failure(host, &why);
+        let way_out = code.and_then(|code| closed_for(code, enrolment)).unwrap_or_default();
+        note_failure(host, &format!("{why}{way_out}"));
     }
     lasted
+}
+
+/// What keeps the connection from standing, and what a person can do about it.
+fn with_way_out(err: &DialError, enrolment: &Enrolment) -> String {
+    match err {
+        DialError::Unauthorized { .. } => format!("{err}{}", enrol_again(enrolment)),
+        _ => err.to_string(),
+    }
+}
+
+/// What a person can do when the Worker has closed the connection with this code.
+fn closed_for(code: u16, enrolment: &Enrolment) -> Option<String> {
+    match code {
+        close::REVOKED | close::HOST_MISMATCH => Some(enrol_again(enrolment)),
+        close::REPLACED => {
+            Some("; another transitd connects as this host: stop it, or enrol it under its own name".into())
+        }
+        _ => None,
+    }
+}
+
+fn enrol_again(enrolment: &Enrolment) -> String {
+    let Enrolment { url, host, .. } = enrolment;
+    let url = without_passwords(url);
+    format!(
+        "; enrol this host again: transit-worker host enroll {host}, then transitd enroll --force --url {url} --code CODE"
+    )
 }
 
 fn note_failure(host: &Host, why: &str) {
@@ -177,9 +226,10 @@ fn note_failure(host: &Host, why: &str) {
 }
 
 /// Waits, for as long as nothing is said when `longest` is `None`; answers whether a new attempt was asked for.
-fn idle(host: &Host, stop: &Shutdown, longest: Option<Duration>) -> bool {
+fn idle(host: &Host, stop: &Shutdown, longest: Option<Duration>, pulse: &Pulse) -> bool {
     let until = longest.map(|longest| Instant::now() + longest);
     loop {
+        pulse.beat();
         if host.take_kick() {
             return true;
         }
@@ -189,11 +239,7 @@ fn idle(host: &Host, stop: &Shutdown, longest: Option<Duration>) -> bool {
         if stop.is_triggered() || left.is_some_and(|left| left.is_zero()) {
             return false;
         }
-        let timeout = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
-        let _ = poll(&mut [PollFd::new(&host.uplink, PollFlags::IN)], timeout.as_ref());
+        let _ = poll(&mut [PollFd::new(&host.uplink, PollFlags::IN)], left.map(timespec).as_ref());
         host.uplink.clear();
     }
 }

@@ -2,8 +2,9 @@
 //! step has its deadline, and a wish to stop ends it at once.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -150,8 +151,8 @@ impl Interrupt<'_> {
     }
 }
 
-/// A wait for poll, rounded up, so that it never ends before its time.
-pub(super) fn timespec(wait: Duration) -> Timespec {
+/// A wait for poll, rounded up, so that it never ends before its time; an hour at most.
+pub fn timespec(wait: Duration) -> Timespec {
     let wait = wait.saturating_add(Duration::from_micros(999)).min(Duration::from_secs(3600));
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(3600),
@@ -275,9 +276,12 @@ pub fn dial_secured(url: &Url, proxy: Option<&Proxy>, interrupt: Interrupt<'_>) 
 /// The first address that takes a connection.
 fn connect(host: &str, port: u16, until: Instant, interrupt: Interrupt<'_>) -> Result<TcpStream, DialError> {
     let to = format!("{host}:{port}");
-    let addresses = (host, port)
-        .to_socket_addrs()
-        .map_err(|source| DialError::Resolve { host: host.to_owned(), source })?;
+    let name = host.to_owned();
+    let lookup = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+    let addresses = match host.parse::<IpAddr>() {
+        Ok(address) => vec![SocketAddr::new(address, port)],
+        Err(_) => resolve(host, lookup, until, interrupt)?,
+    };
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
         match connect_to(address, until, interrupt)? {
@@ -286,6 +290,28 @@ fn connect(host: &str, port: u16, until: Instant, interrupt: Interrupt<'_>) -> R
         }
     }
     Err(DialError::Connect { to, source: last })
+}
+
+/// Looks a name up. The system's resolver knows no deadline and no wish to stop, so that a thread of its own waits for
+/// it; one that is given up ends when the resolver does.
+fn resolve(
+    host: &str,
+    lookup: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    until: Instant,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<SocketAddr>, DialError> {
+    let failed = |source| DialError::Resolve { host: host.to_owned(), source };
+    let (tell, told) = channel();
+    let done = Wake::new().map_err(failed)?;
+    let its_done = done.clone();
+    let spawned = std::thread::Builder::new().name("resolve".into()).spawn(move || {
+        // Whoever asked may have given up.
+        let _ = tell.send(lookup());
+        its_done.wake();
+    });
+    spawned.map_err(failed)?;
+    interrupt.wait(done.as_fd(), PollFlags::IN, until, "looking up the server's address")?;
+    told.recv().unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into())).map_err(failed)
 }
 
 fn connect_to(
@@ -349,5 +375,47 @@ fn pass_through(
     match status {
         Some(status) if status.len() == 3 && status.starts_with('2') => Ok(()),
         _ => Err(failed(first.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resolver_that_says_nothing_holds_up_neither_a_deadline_nor_a_stop() {
+        let (wake, stop) = (Wake::new().unwrap(), Shutdown::new());
+        let interrupt = Interrupt { wake: &wake, stop: &stop };
+        let (answer, answers) = channel::<()>();
+        let silent = move || {
+            let _ = answers.recv();
+            Ok(Vec::new())
+        };
+        let soon = Instant::now() + Duration::from_millis(10);
+        let gave_up = resolve("hub.example", silent, soon, interrupt);
+        assert!(matches!(gave_up, Err(DialError::Timeout { .. })), "{gave_up:?}");
+        drop(answer);
+        let waker = wake.clone();
+        stop.on_trigger(move || waker.wake());
+        let (stopper, (_answer, answers)) = (stop.clone(), channel::<()>());
+        let silent = move || {
+            stopper.trigger();
+            let _ = answers.recv();
+            Ok(Vec::new())
+        };
+        let late = Instant::now() + Duration::from_secs(3600);
+        assert!(matches!(resolve("hub.example", silent, late, interrupt), Err(DialError::Stopped)));
+    }
+
+    #[test]
+    fn a_name_has_its_addresses_or_is_told_by_name() {
+        let (wake, stop) = (Wake::new().unwrap(), Shutdown::new());
+        let interrupt = Interrupt { wake: &wake, stop: &stop };
+        let late = Instant::now() + Duration::from_secs(3600);
+        let at: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(resolve("hub.example", move || Ok(vec![at]), late, interrupt).unwrap(), [at]);
+        let err =
+            resolve("hub.example", || Err(io::ErrorKind::NotFound.into()), late, interrupt).unwrap_err();
+        assert!(err.to_string().contains("hub.example"), "{err}");
     }
 }

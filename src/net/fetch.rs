@@ -52,6 +52,8 @@ pub struct Answer {
     pub status: u16,
     /// `Retry-After`, as it was sent.
     pub retry_after: Option<String>,
+    /// `Date`, as it was sent: what the server's clock says.
+    pub date: Option<String>,
     /// The body, at most 64 KiB of it.
     pub body: Vec<u8>,
     /// The connection ended before the body did.
@@ -266,10 +268,11 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Answer {
         response.headers().get_all("retry-after").iter().map(|value| value.to_str()).collect();
     let asked = asked.into_iter().collect::<Result<Vec<_>, _>>().ok().filter(|asked| !asked.is_empty());
     let retry_after = asked.map(|asked| asked.join(", "));
+    let date = response.headers().get("date").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let status = response.status().as_u16();
     let mut body = Vec::new();
     let read = response.body_mut().as_reader().take(ANSWER_BYTES).read_to_end(&mut body);
-    Answer { status, retry_after, body, is_cut: read.is_err() }
+    Answer { status, retry_after, date, body, is_cut: read.is_err() }
 }
 
 fn explain(err: ureq::Error, url: &Url, proxy: Option<&Proxy>) -> FetchError {

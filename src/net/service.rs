@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+
+use super::wake::Wake;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -38,6 +41,32 @@ pub fn inherited_listeners() -> io::Result<Vec<TcpListener>> {
     let mut passed = listenfd::ListenFd::from_env();
     let listeners = (0..passed.len()).filter_map(|at| passed.take_tcp_listener(at).transpose());
     listeners.collect()
+}
+
+/// The same for Unix sockets, each with the name that the unit gives it (LISTEN_FDNAMES); without one, an empty one.
+///
+/// # Errors
+/// When one of them is no listening Unix socket.
+pub fn inherited_unix_listeners() -> io::Result<Vec<(String, UnixListener)>> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':').map(str::to_owned);
+    let mut passed = listenfd::ListenFd::from_env();
+    let listeners = (0..passed.len()).filter_map(|at| {
+        let name = names.next().unwrap_or_default();
+        let taken = passed.take_unix_listener(at).transpose()?;
+        Some(taken.map(|listener| (name, listener)))
+    });
+    listeners.collect()
+}
+
+/// A wake-up that every SIGHUP gives from now on; without it the signal would end the process.
+///
+/// # Errors
+/// When the signal cannot be caught.
+pub fn on_hangup() -> io::Result<Wake> {
+    let wake = Wake::new()?;
+    signal_hook::low_level::pipe::register(SIGHUP, wake.writer()?)?;
+    Ok(wake)
 }
 
 /// A wish to stop, handed down to everything that runs. Clones are the same wish.
@@ -136,6 +165,18 @@ pub fn outlive_file_limit() -> io::Result<()> {
 /// Tells systemd that the service is ready. Without systemd it does nothing.
 pub fn notify_ready() {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// Tells systemd that the configuration is being read again; [`notify_ready`] ends it.
+pub fn notify_reloading() {
+    use sd_notify::NotifyState;
+    let now = NotifyState::monotonic_usec_now();
+    let _ = now.and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
+}
+
+/// Tells systemd in one line how the service is, for `systemctl status`.
+pub fn notify_status(line: &str) {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(line)]);
 }
 
 /// How often systemd wants to hear that the service lives, halved, so that none is late; `None` when it does not ask.

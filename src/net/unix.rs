@@ -5,7 +5,7 @@
 //! run directory of this user instead, which every command finds by the same rule: [`socket_path`] looks only at
 //! the machine, never at variables, because a cron job and a login shell do not share those.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sha2::{Digest, Sha256};
 
 use super::wake::Wake;
@@ -24,8 +26,15 @@ use crate::store::config::Paths;
 pub const TRANSIT_SOCK: &str = "transit.sock";
 /// The daemon's socket for harness adapters (transit-agent/1).
 pub const AGENT_SOCK: &str = "agent.sock";
+/// The daemon's socket for clients of the local API, in the home of the agents.
+pub const API_SOCK: &str = "api.sock";
 
 const NO_SOCKET: &str = "no socket";
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// How often the lock of a directory is tried for.
+const LOCK_TRIES: u32 = 100;
+const LOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why a socket cannot be bound or reached.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +75,14 @@ pub enum SocketError {
     Live {
         /// Where.
         path: PathBuf,
+    },
+    /// The service manager has opened another socket than the one at which commands look.
+    #[error("the socket unit listens on {at}, but commands look at {}", path.display())]
+    Elsewhere {
+        /// Where commands look.
+        path: PathBuf,
+        /// Where the unit listens.
+        at: String,
     },
     /// Any other failure.
     #[error("could not {doing} {}: {source}", path.display())]
@@ -120,7 +137,15 @@ fn our_uid() -> u32 {
 /// # Errors
 /// When the directory is too deep and no run directory can be trusted.
 pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
-    let data = absolute(&paths.data)?;
+    socket_in(&paths.data, name)
+}
+
+/// Where the socket `name` of any directory of this user is, by the same rule.
+///
+/// # Errors
+/// When the directory is too deep and no run directory can be trusted.
+pub fn socket_in(dir: &Path, name: &str) -> Result<PathBuf, SocketError> {
+    let data = absolute(dir)?;
     let direct = data.join(name);
     if fits(&direct) {
         return Ok(direct);
@@ -146,9 +171,17 @@ pub fn socket_path(paths: &Paths, name: &str) -> Result<PathBuf, SocketError> {
 /// [`SocketError::NoDaemon`] when nobody listens, though somebody may later; [`SocketError::Denied`] when somebody
 /// else does, or the directory is somebody else's; [`SocketError::InTheWay`] when nobody ever can.
 pub fn connect(paths: &Paths, name: &str) -> Result<UnixStream, SocketError> {
-    let path = socket_path(paths, name)?;
+    connect_in(&paths.data, name)
+}
+
+/// Connects to the socket `name` of any directory of this user in the same way.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_in(dir: &Path, name: &str) -> Result<UnixStream, SocketError> {
+    let path = socket_in(dir, name)?;
     connect_at(&path).map_err(|err| match err {
-        SocketError::NoDaemon { path } => nobody(&paths.data, &path),
+        SocketError::NoDaemon { path } => nobody(dir, &path),
         other => other,
     })
 }
@@ -239,7 +272,8 @@ fn nobody(data: &Path, path: &Path) -> SocketError {
 pub struct Bound {
     listener: UnixListener,
     path: PathBuf,
-    file: (u64, u64),
+    /// Device and inode of the file that goes with it; none when it is somebody else's to remove.
+    file: Option<(u64, u64)>,
 }
 
 impl Bound {
@@ -250,12 +284,48 @@ impl Bound {
     /// # Errors
     /// When the place is taken, cannot be trusted, or cannot be bound.
     pub fn bind(paths: &Paths, name: &str) -> Result<Self, SocketError> {
-        let path = socket_path(paths, name)?;
-        if !path.starts_with(absolute(&paths.data)?) {
+        Self::bind_in(&paths.data, name)
+    }
+
+    /// Listens on the socket `name` of any directory of this user in the same way.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_in(dir: &Path, name: &str) -> Result<Self, SocketError> {
+        let path = socket_in(dir, name)?;
+        if !path.starts_with(absolute(dir)?) {
             let dir = path.parent().expect("a socket path has its file name");
             make_run_dir(dir)?;
         }
         Self::bind_at(path)
+    }
+
+    /// Listens on the socket `name` that the service manager has opened for this process, which stays when it ends. It
+    /// must be where commands look.
+    ///
+    /// # Errors
+    /// When it is another socket, or belongs to somebody else.
+    pub fn adopt(paths: &Paths, name: &str, listener: UnixListener) -> Result<Self, SocketError> {
+        let path = socket_path(paths, name)?;
+        let failed = |err| SocketError::io("take over", &path, err);
+        let at = listener.local_addr().map_err(failed)?;
+        let is_it = at.as_pathname().is_some_and(|at| {
+            at == path
+                || fs::canonicalize(at).is_ok_and(|at| fs::canonicalize(&path).is_ok_and(|path| at == path))
+        });
+        if !is_it {
+            let at = at.as_pathname().map_or("no path".into(), |at| at.display().to_string());
+            return Err(SocketError::Elsewhere { path, at });
+        }
+        let found = fs::symlink_metadata(&path).map_err(failed)?;
+        if found.uid() != our_uid() {
+            return Err(SocketError::Denied { path, why: "it belongs to another user".into() });
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        // The kernel tells those who connect who listened last; until now that was the service manager.
+        rustix::net::listen(&listener, BACKLOG).map_err(|err| failed(err.into()))?;
+        Ok(Self { listener, path, file: None })
     }
 
     /// Listens on the socket at `path` in the same way, whatever its directory is.
@@ -263,13 +333,12 @@ impl Bound {
     /// # Errors
     /// When the place is taken or cannot be bound.
     pub fn bind_at(path: PathBuf) -> Result<Self, SocketError> {
+        let _alone = alone_in(&path);
         make_room(&path)?;
         let failed = |err| SocketError::io("bind", &path, err);
-        let listener = UnixListener::bind(&path).map_err(failed)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = listen(&path).map_err(failed)?;
         let found = fs::symlink_metadata(&path).map_err(failed)?;
-        Ok(Self { listener, path, file: (found.dev(), found.ino()) })
+        Ok(Self { listener, path, file: Some((found.dev(), found.ino())) })
     }
 
     /// Where it listens.
@@ -282,6 +351,20 @@ impl Bound {
     /// # Errors
     /// When the system has no descriptors left, or the listener is broken.
     pub fn accept(&self, wake: &Wake) -> io::Result<Option<(UnixStream, Peer)>> {
+        loop {
+            let Some(stream) = self.accept_any(wake)? else { return Ok(None) };
+            let peer = Peer::of(&stream)?;
+            if peer.is_ours() {
+                return Ok(Some((stream, peer)));
+            }
+        }
+    }
+
+    /// The next connection, whoever's it is, or `None` once `wake` is given.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left, or the listener is broken.
+    pub fn accept_any(&self, wake: &Wake) -> io::Result<Option<UnixStream>> {
         loop {
             let mut fds = [
                 PollFd::new(&self.listener, PollFlags::IN),
@@ -300,10 +383,7 @@ impl Bound {
                 Err(err) => return Err(err),
             };
             stream.set_nonblocking(false)?;
-            let peer = Peer::of(&stream)?;
-            if peer.is_ours() {
-                return Ok(Some((stream, peer)));
-            }
+            return Ok(Some(stream));
         }
     }
 }
@@ -311,7 +391,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         let still_ours =
-            fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file);
+            fs::symlink_metadata(&self.path).is_ok_and(|now| Some((now.dev(), now.ino())) == self.file);
         if still_ours {
             let _ = fs::remove_file(&self.path);
         }
@@ -321,6 +401,31 @@ impl Drop for Bound {
 fn is_passing(err: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(err.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
+/// Keeps others of our kind from binding in the same directory for as long as it is held: two that start together
+/// would each take the other's new socket, which does not listen yet, for the remains of an old one. Somebody else may
+/// hold this lock for ever, and is not waited for.
+fn alone_in(path: &Path) -> Option<File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let dir = File::open(dir).ok()?;
+    for _ in 0..LOCK_TRIES {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_AGAIN),
+            locked => return locked.ok().map(|()| dir),
+        }
+    }
+    None
+}
+
+/// A listener that does not block. The file is its owner's alone before anybody can connect to it, whatever the umask.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Removes what is left of an earlier socket of ours, and nothing else.
@@ -398,70 +503,4 @@ fn check_run_dir(dir: &Path) -> Result<(), SocketError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn paths(data: &Path) -> Paths {
-        Paths { config: data.join("config.json"), data: data.to_owned() }
-    }
-
-    #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = paths(dir.path());
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
-        let bound = Bound::bind(&paths, AGENT_SOCK).unwrap();
-        assert_eq!(fs::metadata(bound.path()).unwrap().mode() & 0o777, 0o600);
-        assert!(connect(&paths, AGENT_SOCK).is_ok());
-        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::Live { .. })));
-        let path = bound.path().to_owned();
-        drop(bound);
-        assert!(!path.exists());
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::NoDaemon { .. })));
-        let again = Bound::bind(&paths, AGENT_SOCK).unwrap();
-        assert!(connect(&paths, AGENT_SOCK).is_ok());
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "somebody else's").unwrap();
-        drop(again);
-        assert!(path.exists(), "only the own socket is removed");
-        assert!(matches!(Bound::bind(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
-        assert!(matches!(connect(&paths, AGENT_SOCK), Err(SocketError::InTheWay { .. })));
-    }
-
-    #[test]
-    fn the_kernel_names_the_peer_and_a_wake_up_ends_the_wait() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = paths(dir.path());
-        let bound = Bound::bind(&paths, TRANSIT_SOCK).unwrap();
-        let wake = Wake::new().unwrap();
-        let _client = connect(&paths, TRANSIT_SOCK).unwrap();
-        let (_, peer) = bound.accept(&wake).unwrap().unwrap();
-        assert_eq!(peer, Peer { pid: std::process::id(), uid: our_uid() });
-        wake.wake();
-        assert!(bound.accept(&wake).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_deep_directory_gets_a_short_one_that_every_command_finds() {
-        let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("d".repeat(120));
-        fs::create_dir(&deep).unwrap();
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&deep, &link).unwrap();
-        let bound = Bound::bind(&paths(&deep), AGENT_SOCK).unwrap();
-        assert!(fits(bound.path()) && !bound.path().starts_with(&deep));
-        assert!(connect(&paths(&deep), AGENT_SOCK).is_ok());
-        assert!(connect(&paths(&link), AGENT_SOCK).is_ok(), "by whatever name it goes");
-        let run = bound.path().parent().unwrap().to_owned();
-        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700);
-        drop(bound);
-        fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        fs::remove_dir(&run).unwrap();
-        std::os::unix::fs::symlink(dir.path(), &run).unwrap();
-        assert!(matches!(Bound::bind(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        assert!(matches!(connect(&paths(&deep), AGENT_SOCK), Err(SocketError::Untrusted { .. })));
-        fs::remove_file(&run).unwrap();
-    }
-}
+mod tests;

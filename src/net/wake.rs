@@ -32,6 +32,14 @@ impl Wake {
         let _ = rustix::io::write(&self.ends.1, &[1]);
     }
 
+    /// The end to write to, for whoever can only write: a signal's handler.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub(super) fn writer(&self) -> io::Result<OwnedFd> {
+        self.ends.1.try_clone()
+    }
+
     /// Waits until a wake-up is given, at most for `longest`, and takes it.
     pub fn wait(&self, longest: Duration) {
         // A signal, or whatever else ends the wait early, costs the caller one look too many.

@@ -80,6 +80,31 @@ pub enum Op {
     Inbox,
     /// Reconnects to the Worker at once. Answer: `kicked`.
     Kick,
+    /// Hands nothing over to sessions any more, or everything again. Without a wish it only tells. Answer: `paused`.
+    Pause {
+        /// What is wished.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paused: Option<bool>,
+        /// Whether the other of the two is wished.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        toggle: bool,
+    },
+    /// Reads the configuration and the token anew. Answer: `reloaded`, `changed`, `needs_restart`.
+    Reload,
+    /// Sends a message as `send` does, but through the Worker also to an agent of this host, and waits for nothing.
+    /// Answer: `id`, `state`.
+    Probe {
+        /// `name@host`.
+        to: String,
+        /// The whole text.
+        body: String,
+    },
+    /// How far a message is on its way through this host. Answer: `committed`, `handed`, `injected`, and `code` or
+    /// `dead` if something is in its way.
+    Trace {
+        /// The message.
+        id: String,
+    },
 }
 
 /// What is done about a room.
@@ -115,6 +140,8 @@ pub enum MessageState {
     Committed,
     /// Every recipient has it durably in the session.
     Injected,
+    /// It was typed for its recipient, whose terminal has shown it; whether the session keeps it is not known.
+    Shown,
     /// It was refused for good, or given up, by the Worker or for one of its recipients.
     Dead,
 }

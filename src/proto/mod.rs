@@ -25,6 +25,7 @@ mod outputs;
 mod tagged;
 #[cfg(test)]
 mod testing;
+pub mod tmux;
 pub mod wire;
 
 use crate::clock::Mono;

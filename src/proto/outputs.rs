@@ -32,6 +32,11 @@ impl<E> Outputs<E> {
         fits
     }
 
+    /// Queues a line of a protocol that bounds what waits instead of each frame.
+    pub(super) fn line(&mut self, line: String) {
+        self.push(Output::Write(line));
+    }
+
     pub(super) fn event(&mut self, event: E) {
         self.push(Output::Event(event));
     }
@@ -43,6 +48,11 @@ impl<E> Outputs<E> {
         reason.truncate(end);
         self.push(Output::Close(Close { code, reason }));
         self.closed = true;
+    }
+
+    /// Whether everything that was queued has been handed out.
+    pub(super) fn is_drained(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// Whether the end was queued: whatever comes from outside is of no interest any more.

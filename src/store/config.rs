@@ -57,6 +57,11 @@ impl Paths {
         self.data.join("daemon.lock")
     }
 
+    /// There while the daemon is paused.
+    pub fn paused(&self) -> PathBuf {
+        self.data.join("paused")
+    }
+
     /// The default database of a Worker.
     pub fn worker_db(&self) -> PathBuf {
         self.data.join("worker.db")

@@ -116,6 +116,20 @@ fn write_beside(
     })
 }
 
+/// Removes a file for good, over a loss of power too. One that is not there is removed already.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(path: &Path) -> Result<(), StoreError> {
+    let failed = |err| StoreError::io("remove", path, err);
+    match fs::remove_file(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        removed => removed.map_err(failed)?,
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+}
+
 /// Whether `path` could be written now: whatever can be tried before something that cannot be taken back.
 ///
 /// # Errors
@@ -180,6 +194,10 @@ mod tests {
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file stays");
         assert!(!is_exposed(&path));
+        let passing = path.with_file_name("passing");
+        write_private(&passing, b"").unwrap();
+        remove(&passing).unwrap();
+        remove(&passing).unwrap();
         for dir in [&path, &path.join("below"), &path.join("far/below")] {
             assert!(
                 matches!(private_dir(dir), Err(StoreError::InTheWay { path: found, .. }) if found == path)

@@ -13,6 +13,7 @@ pub mod records;
 pub mod seal;
 pub mod spool;
 pub mod tally;
+pub mod transcript;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -65,3 +65,86 @@ async fn take<'a>(memory: &'a Semaphore, taken: &mut Taken<'a>, bytes: usize) ->
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use axum::body::Bytes;
+    use futures_util::{FutureExt, stream};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
+    }
+
+    fn of(bytes: usize) -> Body {
+        Body::from(vec![b'x'; bytes])
+    }
+
+    /// A body that comes in pieces, and who sends them.
+    fn piecewise() -> (mpsc::UnboundedSender<usize>, Body) {
+        let (send, pieces) = mpsc::unbounded_channel();
+        let stream = stream::unfold(pieces, |mut pieces| async move {
+            let bytes: usize = pieces.recv().await?;
+            Some((Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes])), pieces))
+        });
+        (send, Body::from_stream(stream))
+    }
+
+    #[test]
+    fn the_first_bytes_are_free_and_the_rest_is_given_back() {
+        run(async {
+            let memory = Semaphore::new(8 * KIB);
+            let (bytes, small) = read_body(&memory, of(BODY_FREE), KIB * KIB).await.unwrap();
+            assert_eq!(
+                (bytes.len(), small.is_none(), memory.available_permits()),
+                (BODY_FREE, true, 8 * KIB)
+            );
+            let (_, large) = read_body(&memory, of(BODY_FREE + 6 * KIB), KIB * KIB).await.unwrap();
+            assert_eq!(memory.available_permits(), 2 * KIB);
+            drop(large);
+            assert_eq!(memory.available_permits(), 8 * KIB);
+        });
+    }
+
+    #[test]
+    fn what_is_announced_takes_nothing_and_what_has_come_makes_others_wait() {
+        run(async {
+            let memory = Semaphore::new(8 * KIB);
+            let (send, body) = piecewise();
+            let mut slow = Box::pin(read_body(&memory, body, KIB * KIB));
+            assert!((&mut slow).now_or_never().is_none());
+            assert_eq!(memory.available_permits(), 8 * KIB);
+            send.send(BODY_FREE + 5 * KIB).unwrap();
+            assert!((&mut slow).now_or_never().is_none());
+            assert_eq!(memory.available_permits(), 3 * KIB);
+            let mut other = Box::pin(read_body(&memory, of(BODY_FREE + 4 * KIB), KIB * KIB));
+            assert!((&mut other).now_or_never().is_none(), "there is not enough for both");
+            let (bytes, _) = read_body(&memory, of(KIB), KIB * KIB).await.unwrap();
+            assert_eq!(bytes.len(), KIB, "a usual one passes all the same");
+            drop(slow);
+            let (bytes, _taken) = other.await.unwrap();
+            assert_eq!(bytes.len(), BODY_FREE + 4 * KIB);
+        });
+    }
+
+    #[test]
+    fn who_has_waited_in_vain_is_asked_to_come_again() {
+        run(async {
+            let memory = Semaphore::new(0);
+            memory.close();
+            let refused = read_body(&memory, of(BODY_FREE + 1), KIB * KIB).await.unwrap_err();
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(refused.headers()[RETRY_AFTER], "2");
+            let refused = read_body(&memory, of(KIB + 1), KIB).await.unwrap_err();
+            assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+            assert!(BODIES_HELD_WAIT < BODY_WAIT && BODIES_HELD_WAIT > Duration::ZERO);
+        });
+    }
+}

@@ -84,6 +84,25 @@ async fn sweep(app: &App, keep: Keep) -> Result<Swept, StoreError> {
     Ok(swept)
 }
 
+/// A whole sweep at once, on the calling thread: for simulations. Answers how many rows are gone.
+#[cfg(feature = "simulation")]
+pub(super) fn sweep_now(app: &App, keep: Keep) -> Result<u64, StoreError> {
+    let (now, mut removed) = (app.wall(), 0);
+    for table in Table::ALL {
+        let Some(cutoff) = table.cutoff(keep, now) else { continue };
+        let mut after = Some(0);
+        while let Some(seq) = after {
+            let page = app.db.read(|tx| retention::look(tx, table, seq, cutoff, now))?;
+            for rows in page.over.chunks(REMOVED_AT_ONCE) {
+                let rows = rows.to_vec();
+                removed += app.db.write(move |tx| retention::remove(tx, table, &rows, cutoff))?;
+            }
+            after = page.next;
+        }
+    }
+    Ok(removed)
+}
+
 async fn remove(app: &App, table: Table, rows: Vec<Over>, cutoff: Wall) -> Result<u64, StoreError> {
     let began = Instant::now();
     let removed = app.write(move |tx| retention::remove(tx, table, &rows, cutoff)).await?;

@@ -12,7 +12,7 @@ use crate::addr::{Addr, AddrError, AgentAddr};
 use crate::clock::Wall;
 use crate::id::IdKind;
 use crate::limits::{BODY_BYTES, WORD_BYTES};
-use crate::proto::guard::{Counted, Passing};
+use crate::proto::guard::{Counted, Held, Passing};
 use crate::proto::wire::{NakCode, SendFrame};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Queue, Taken};
@@ -70,7 +70,13 @@ fn pass(app: &App, owner: &Owner, frame: &SendFrame, to: &Addr) -> Result<Option
     };
     let SendFrame { id, from, to, reply_to, .. } = frame;
     let message = Passing { org_id: &owner.org_id, from, to, id, reply_to: reply_to.as_deref() };
-    app.loops.pass(message, of_room, app.mono()).map_err(|held| {
+    let passed = app.loops.pass(message, of_room, app.mono()).or_else(|held| {
+        // An operator may have written beside this server a moment ago.
+        let _ = app.loops.hear_operators(&app.db, app.mono());
+        let again = app.loops.pass(message, of_room, app.mono());
+        again.map_err(|again| Held { is_first: held.is_first, ..again })
+    });
+    passed.map_err(|held| {
         if held.is_first {
             let (what, cools_in_s) = (held.what, held.cools_in.as_secs());
             tracing::warn!(

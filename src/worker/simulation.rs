@@ -28,12 +28,13 @@ use super::link::{Doing, Heard, Link};
 use super::links::Owner;
 use super::notes::Notes;
 use super::sweep::{self, Round};
-use super::{Limits, WorkerError};
+use super::{Limits, WorkerError, retain};
 use crate::clock::{Clock, Mono, Wall};
 use crate::net::fetch;
 use crate::proto::Close;
 use crate::proto::wire::close;
 use crate::store::StoreError;
+use crate::store::ledger::retention::Keep;
 use crate::store::ledger::sources::check_key;
 use crate::store::ledger::{Db, ServeLock};
 use crate::store::seal::MasterKey;
@@ -248,6 +249,24 @@ impl Process {
             stirred.extend((open.link.wake_at() <= now).then_some((conn, Look::Time)));
         }
         stirred
+    }
+
+    /// It is to stop in order: nothing more is read, and every link ends once what it has read is answered.
+    pub fn stop(&mut self) {
+        self.links.values_mut().for_each(|open| open.link.stop());
+    }
+
+    /// Whether every link has ended and every request is answered.
+    pub fn is_done(&self) -> bool {
+        self.links.is_empty() && self.tasks.is_empty()
+    }
+
+    /// Removes what is settled for long enough, as a server does from time to time. Answers how many rows are gone.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
+    pub fn retain(&self, keep: Keep) -> Result<u64, StoreError> {
+        retain::sweep_now(&self.app, keep)
     }
 
     /// Lets a link look at something.

@@ -21,4 +21,5 @@ mod signing;
 mod support;
 mod sweep;
 mod tls;
+mod tmux;
 mod wire;

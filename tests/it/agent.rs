@@ -9,7 +9,9 @@ mod session;
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use transit::clock::{Clock, Mono, SystemClock};
 use transit::limits::AGENT_PING;
 use transit::proto::agent::{DaemonSide, DaemonSideEvent as Event, PeerProcess, Register};
@@ -32,6 +34,8 @@ struct Connection {
     machine: DaemonSide,
     lines: Lines,
     clock: SystemClock,
+    /// How far this end's time is ahead of the clock.
+    ahead: Duration,
 }
 
 impl Daemon {
@@ -42,36 +46,49 @@ impl Daemon {
 
     /// Takes the next connection of `agent` and hears who it is.
     fn accept(&self, agent: &Background) -> (Connection, Register) {
-        self.accept_for(agent, agent.pid())
+        let (connection, register) = self.accept_any();
+        assert_eq!(register.pid, agent.pid());
+        (connection, register)
     }
 
-    /// The same, but it may register for this ancestor.
-    fn accept_for(&self, agent: &Background, ancestor: u32) -> (Connection, Register) {
+    fn accept_any(&self) -> (Connection, Register) {
+        self.accept_for(None)
+    }
+
+    /// The same of an adapter that may register for an ancestor.
+    fn accept_for(&self, ancestor: Option<u32>) -> (Connection, Register) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(LONG)).unwrap();
+        let pid = socket_peercred(&stream).unwrap().pid.as_raw_nonzero().get().cast_unsigned();
         let process = |pid| PeerProcess { pid, own: pid };
-        let machine = DaemonSide::new(process(agent.pid()), Mono::default());
-        let machine = machine.with_ancestors(vec![process(ancestor)]);
-        let mut connection =
-            Connection { stream, machine, lines: Lines::new(1 << 20), clock: SystemClock::new() };
+        let machine = DaemonSide::new(process(pid), Mono::default());
+        let machine = machine.with_ancestors(ancestor.map(process).into_iter().collect());
+        let (lines, clock, ahead) = (Lines::new(1 << 20), SystemClock::new(), Duration::ZERO);
+        let mut connection = Connection { stream, machine, lines, clock, ahead };
         let Event::Register(register) = connection.next() else { panic!("register comes first") };
         (connection, register)
     }
 
     /// Takes the next connection and gives it its place.
     fn register(&self, agent: &Background, generation: u64) -> Connection {
-        let (mut connection, register) = self.accept(agent);
-        connection.registered(&register.name.unwrap(), generation);
-        connection
+        let (connection, register) = self.accept(agent);
+        connection.registered(register, generation)
+    }
+
+    /// The same for an agent that another process has started.
+    fn register_any(&self, generation: u64) -> Connection {
+        let (connection, register) = self.accept_any();
+        connection.registered(register, generation)
     }
 }
 
 impl Connection {
-    /// Gives the session its place.
-    fn registered(&mut self, name: &str, generation: u64) {
+    fn registered(mut self, register: Register, generation: u64) -> Self {
+        let name = register.name.unwrap();
         let address = format!("{name}@titan");
-        self.machine.registered(name, &address, generation, CAPABILITY.into(), Mono::default());
+        self.machine.registered(&name, &address, generation, CAPABILITY.into(), Mono::default());
         self.drain();
+        self
     }
 
     /// The next thing that the adapter says.
@@ -85,7 +102,7 @@ impl Connection {
             assert!(read > 0, "the agent closed the connection");
             self.lines.push(&bytes[..read]);
             while let Some(line) = self.lines.next() {
-                self.machine.handle(line.as_input(), self.clock.mono());
+                self.machine.handle(line.as_input(), self.now());
             }
         }
     }
@@ -101,14 +118,25 @@ impl Connection {
     }
 
     fn deliver(&mut self, id: &str, envelope: impl Into<String>) {
-        self.machine.deliver(id, envelope.into(), self.clock.mono());
+        self.machine.deliver(id, envelope.into(), self.now());
         self.drain();
     }
 
     /// Returns once the adapter has heard all that was said before.
     fn ping(&mut self) {
-        self.machine.handle(Input::Tick, self.clock.mono() + AGENT_PING);
-        while self.next() != Event::Alive {}
+        self.ahead += AGENT_PING;
+        self.machine.handle(Input::Tick, self.now());
+        loop {
+            match self.next() {
+                Event::Alive => return,
+                Event::Status(_) => {}
+                other => panic!("{other:?} instead of a sign of life"),
+            }
+        }
+    }
+
+    fn now(&self) -> Mono {
+        self.clock.mono() + self.ahead
     }
 
     fn drain(&mut self) -> Option<Event> {
@@ -124,7 +152,7 @@ impl Connection {
 }
 
 fn acked(id: &str) -> Event {
-    Event::Ack { id: id.to_owned() }
+    Event::Ack { id: id.to_owned(), is_only_seen: false }
 }
 
 fn refused(id: &str, code: &str, retryable: bool) -> Event {

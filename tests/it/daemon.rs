@@ -2,12 +2,15 @@
 
 mod crowd;
 mod deliveries;
+mod doctor;
 mod enrolment;
 mod harness;
 mod herdr;
 mod history;
 mod loops;
+mod manners;
 mod namespaces;
+mod orders;
 mod sending;
 mod sessions;
 mod tools;

@@ -251,6 +251,6 @@ fn the_architecture_names_types_as_they_are() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     assert!(text.contains("WorkerEnd::deliver"), "the map names functions");
     assert_eq!(names_that_are_not_there(&sources, &text), [""; 0]);
-    let wrong = "`WorkerEnd::deliver` WorkerEnd::unheard_of, DaemonEvent::Deliver, Nobody::new";
-    assert_eq!(names_that_are_not_there(&sources, wrong), ["WorkerEnd::unheard_of", "Nobody::new"]);
+    let wrong = "`WorkerEnd::deliver` WorkerEnd::unheard_of, DaemonEvent::Deliver, NoSuchType::new";
+    assert_eq!(names_that_are_not_there(&sources, wrong), ["WorkerEnd::unheard_of", "NoSuchType::new"]);
 }

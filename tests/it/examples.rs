@@ -1,5 +1,6 @@
 //! The scripts of `examples/`, each run as it is, by the programs that it names.
 
+mod agents;
 mod pages;
 
 use std::collections::BTreeSet;
@@ -66,7 +67,7 @@ fn every_example_is_run_here() {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap())
     };
     let found: BTreeSet<String> = names(examples()).chain(names(examples().join("systemd"))).collect();
-    let source = include_str!("examples.rs");
+    let source = concat!(include_str!("examples.rs"), include_str!("examples/agents.rs"));
     let unheard: Vec<_> = found.iter().filter(|name| !source.contains(&format!("\"{name}\""))).collect();
     assert!(unheard.is_empty(), "{unheard:?} are run by no test");
 }
@@ -172,7 +173,7 @@ fn cron_mails_what_has_died_once_and_nothing_else() {
 fn the_units_of_systemd_are_well_formed_and_start_what_there_is() {
     let home = Home::new();
     let mut verified = Vec::new();
-    for name in ["transit-flush.service", "transit-flush.timer", "transitd.service"] {
+    for name in ["transit-flush.service", "transit-flush.timer"] {
         let unit = fs::read_to_string(examples().join("systemd").join(name)).unwrap();
         let ours = format!("{}/", programs().display());
         let unit = unit.replace("/usr/local/bin/", &ours);

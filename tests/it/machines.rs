@@ -247,7 +247,7 @@ proptest! {
         for id in (0..4).map(|n| format!("tx_{n}")) {
             let handed = pair.handed.iter().filter(|handed| **handed == id).count();
             let naks = pair.count(|event| matches!(event, DaemonSideEvent::Nak { id: nak, .. } if *nak == id));
-            let acks = pair.count(|event| matches!(event, DaemonSideEvent::Ack { id: ack } if *ack == id));
+            let acks = pair.count(|event| matches!(event, DaemonSideEvent::Ack { id: ack, .. } if *ack == id));
             assert!(naks <= handed && handed <= naks + acks, "{id}: {handed} handed, {naks} naks, {acks} acks");
         }
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking; clippy sees only `#[test]` functions as tests
 
 mod agent;
+mod api;
 mod crash;
 mod daemon;
 mod docs;
@@ -14,8 +15,10 @@ mod exchange;
 mod floors;
 mod live;
 mod load;
+mod local_api;
 mod machines;
 mod mcp;
+mod pairs;
 mod passwords;
 mod places;
 mod rig;
@@ -34,3 +37,4 @@ mod worker_keep;
 mod worker_ops;
 mod worker_room;
 mod worker_serve;
+mod worker_slips;

@@ -161,6 +161,7 @@ impl Background {
     }
 
     /// Whether it has ended.
+    #[allow(dead_code)] // of the two test programs that share this file, only interop asks
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -174,11 +175,6 @@ impl Background {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// How it has ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().unwrap()
     }
 
     /// Waits for its end.

@@ -349,9 +349,9 @@ fn a_directory_that_cannot_be_written_is_told() {
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o500)).unwrap();
     if std::fs::write(dir.join("probe"), "").is_ok() {
         // Root writes everywhere but to the kernel's own tree.
-        refused(&run(&home, "org list --database /proc/w.db"), 73, "/proc/w.db");
+        refused(&run(&home, "migrate --database /proc/w.db"), 73, "/proc/w.db");
     } else {
-        refused(&run(&home, "org list --database closed/w.db"), 73, "closed/w.db");
+        refused(&run(&home, "migrate --database closed/w.db"), 73, "closed/w.db");
     }
 }
 

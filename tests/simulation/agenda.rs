@@ -97,6 +97,14 @@ pub(crate) enum Due {
     Operate,
     /// Something goes wrong.
     Mishap,
+    /// The disk of the ledger has room again.
+    DiskFreed,
+    /// The Worker is told to stop in order.
+    Stop,
+    /// So long it has for that.
+    Stopped { life: u32 },
+    /// What is settled for long enough is removed.
+    Retain,
     /// The Worker is started again.
     Restart,
     /// A daemon is started again.

@@ -50,21 +50,33 @@ impl World {
         })
     }
 
-    /// Writes down what the ledger has at the end.
-    pub(crate) fn close_the_books(&mut self) {
+    /// What the ledger has now.
+    pub(crate) fn books(&self) -> Books {
         let text = |row: &Row<'_>, at| row.get::<String>(at);
         let messages = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
                     "SELECT m.org_id, m.id, m.sender, d.agent || '@' || d.host, d.state, m.reply_to, m.body,
-                            d.last_error
+                            d.last_error, m.created_at, d.updated_at
                      FROM message m JOIN message_delivery d ON d.message_seq = m.seq ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, sender, agent) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
                         let (state, reply_to, body) = (text(row, 4)?, row.get(5)?, text(row, 6)?);
-                        Ok(MessageRow { org, id, sender, agent, state, error: row.get(7)?, reply_to, body })
+                        let (error, created_ms, moved_ms) = (row.get(7)?, row.get(8)?, row.get(9)?);
+                        Ok(MessageRow {
+                            org,
+                            id,
+                            sender,
+                            agent,
+                            state,
+                            error,
+                            reply_to,
+                            body,
+                            created_ms,
+                            moved_ms,
+                        })
                     },
                 )
             })
@@ -72,14 +84,16 @@ impl World {
         let deliveries = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT d.org_id, d.id, e.event_key, d.state, r.state FROM delivery d
-                     JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq
+                    "SELECT d.org_id, d.id, e.event_key, d.state, r.state, d.agent || '@' || d.host, d.created_at,
+                            d.updated_at
+                     FROM delivery d JOIN event e ON e.org_id = d.org_id AND e.seq = d.event_seq
                      LEFT JOIN reply r ON r.org_id = d.org_id AND r.delivery_id = d.id ORDER BY d.seq",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let (id, key, state) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
-                        Ok(DeliveryRow { org, id, key, state, reply: row.get(4)? })
+                        let (agent, created_ms, moved_ms) = (text(row, 5)?, row.get(6)?, row.get(7)?);
+                        Ok(DeliveryRow { org, id, key, state, reply: row.get(4)?, agent, created_ms, moved_ms })
                     },
                 )
             })
@@ -87,20 +101,30 @@ impl World {
         let posts = self.look_at_ledger(|db| {
             db.read(|tx| {
                 tx.all(
-                    "SELECT org_id, id, sender, room_number FROM message
+                    "SELECT org_id, id, sender, room_number, created_at FROM message
                      WHERE room_number IS NOT NULL ORDER BY org_id, room_number",
                     NOTHING,
                     |row| {
                         let org = self.org_no(&text(row, 0)?);
                         let number = row.get::<i64>(3)?.unsigned_abs();
-                        Ok(RoomPost { org, id: text(row, 1)?, sender: text(row, 2)?, number })
+                        let created_ms = row.get(4)?;
+                        Ok(RoomPost { org, id: text(row, 1)?, sender: text(row, 2)?, number, created_ms })
                     },
                 )
             })
         });
-        (self.story.messages, self.story.deliveries) = (messages, deliveries);
-        self.tally.posted = posts.len() as u64;
-        self.story.posts = posts;
+        Books { messages, deliveries, posts }
+    }
+
+    /// Writes down what the ledger has at the end, after what was removed from it before.
+    pub(crate) fn close_the_books(&mut self) {
+        let Books { messages, deliveries, posts } = self.books();
+        self.story.messages.extend(messages);
+        self.story.deliveries.extend(deliveries);
+        self.story.posts.extend(posts);
+        self.story.posts.sort_by_key(|post| (post.org, post.number));
+        self.story.is_steady = self.tally.jumps == 0;
+        self.tally.posted = self.story.posts.len() as u64;
         self.tally.bounces = self.story.messages.iter().filter(|row| row.sender == "transit").count() as u64;
         if let Some(process) = &self.process {
             let stats = process.db().stats();
@@ -108,6 +132,13 @@ impl World {
             self.tally.changes += stats.changes;
         }
     }
+}
+
+/// What the ledger has.
+pub(crate) struct Books {
+    pub(crate) messages: Vec<MessageRow>,
+    pub(crate) deliveries: Vec<DeliveryRow>,
+    pub(crate) posts: Vec<RoomPost>,
 }
 
 const NOTHING: &[Value<'_>] = &[];

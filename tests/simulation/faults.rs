@@ -144,7 +144,7 @@ const FAULTS: &[Fault] = &[
     }),
     ("owner", |story| {
         let mut settling = story.called.iter_mut().filter(|one| one.method == "mark_handled");
-        settling.find(|one| one.result.is_ok())?.is_settled = false;
+        settling.find(|one| one.result.is_ok() && one.whose == Whose::Own)?.is_settled = false;
         Some(())
     }),
     ("tenant", |story| {
@@ -159,6 +159,31 @@ const FAULTS: &[Fault] = &[
     }),
     ("operator", |story| {
         story.defied.push("an event was taken by a source that was paused".into());
+        Some(())
+    }),
+    ("loop", |story| {
+        let row =
+            story.messages.iter().filter(|_| story.is_steady).find(|row| row.sender == "dan@rhea")?.clone();
+        story.deliveries.clear();
+        let again = |n| super::story::MessageRow { id: format!("again {n}"), ..row.clone() };
+        story.messages.extend((0..40).map(again));
+        Some(())
+    }),
+    ("space", |story| {
+        story.crammed.push("message tx_000000000000".into());
+        (story.without_room > 0).then_some(())
+    }),
+    ("goodbye", |story| {
+        story.cut_off.push("tx_000000000000".into());
+        (story.goodbyes > 0).then_some(())
+    }),
+    ("keep", |story| {
+        story.gone.first_mut()?.is_settled = false;
+        Some(())
+    }),
+    ("keep", |story| {
+        let gone = story.gone.first_mut()?;
+        gone.age_ms = gone.keep_ms - 1;
         Some(())
     }),
     ("rest", |story| {

@@ -447,6 +447,11 @@ impl Host {
         true
     }
 
+    /// Whether every message has its final answer.
+    pub(crate) fn has_sent_everything(&self) -> bool {
+        self.outbox.iter().all(|row| row.end.is_some())
+    }
+
     /// What is not done yet.
     pub(crate) fn unrest(&self) -> Option<String> {
         let out = self.outbox.iter().find(|row| row.end.is_none());

@@ -7,7 +7,7 @@ use transit::clock::Clock;
 use transit::proto::wire::NakCode;
 use transit::store::ledger::deliveries;
 use transit::store::ledger::messages::{self, Queue};
-use transit::store::ledger::stepped::Crash;
+use transit::store::ledger::stepped::{Crash, Disk};
 use transit::worker::simulation::{Conn, Process};
 
 use super::agenda::{Due, End};
@@ -27,6 +27,7 @@ impl World {
             process.db().crash_at(n, place);
         }
         self.process = Some(process);
+        self.set_disk();
         let life = self.life;
         self.agenda.soon(1_000, Due::Sweep { life });
         self.post_at = Some(self.agenda.now);
@@ -41,6 +42,9 @@ impl World {
         }
         for answered in process.run_tasks() {
             self.answered(answered);
+        }
+        if self.has_stopped() {
+            return self.worker_ends("in order");
         }
         let Some(process) = &mut self.process else { return };
         let life = self.life;
@@ -74,16 +78,28 @@ impl World {
     }
 
     pub(crate) fn worker_dies(&mut self, how: &str) {
+        match self.process.as_ref().map(|process| process.db().died()) {
+            Some(Some(Crash::Before)) => self.tally.crashes_before += 1,
+            Some(Some(Crash::After)) => self.tally.crashes_after += 1,
+            Some(None) => self.tally.kills += 1,
+            None => return,
+        }
+        self.bury(how);
+    }
+
+    /// The Worker has stopped.
+    pub(crate) fn worker_ends(&mut self, how: &str) {
+        self.tally.stops += 1;
+        self.bury(how);
+    }
+
+    fn bury(&mut self, how: &str) {
         let Some(process) = self.process.take() else { return };
         let stats = process.db().stats();
         self.tally.commits += stats.commits;
         self.tally.changes += stats.changes;
-        match process.db().died() {
-            Some(Crash::Before) => self.tally.crashes_before += 1,
-            Some(Crash::After) => self.tally.crashes_after += 1,
-            None => self.tally.kills += 1,
-        }
-        self.trace.line(self.agenda.now, format_args!("the Worker dies {how}"));
+        self.relax();
+        self.trace.line(self.agenda.now, format_args!("the Worker ends {how}"));
         drop(process);
         for wire in 0..self.wires.opened() {
             if self.wires.get(wire).life == self.life {
@@ -120,8 +136,10 @@ impl World {
         if wire.life == self.life
             && let Some(process) = &mut self.process
         {
-            self.buffers.remove(&wire.conn);
-            process.gone(wire.conn, None);
+            let conn = wire.conn;
+            self.buffers.remove(&conn);
+            process.gone(conn, None);
+            self.ends(conn, 0);
         }
     }
 
@@ -135,16 +153,29 @@ impl World {
         while !looks.is_empty() {
             let look = looks.swap_remove(self.agenda.rng.below(looks.len()));
             match look {
-                Some(look) => process.look(conn, look),
+                Some(look) => {
+                    if let Some(process) = &mut self.process {
+                        process.look(conn, look);
+                    }
+                }
+                // One that stops reads nothing more.
+                None if self.strain.is_stopping => {}
                 None => {
                     let Some(buffer) = self.buffers.get_mut(&conn) else { continue };
                     let taken = buffer.len().min(FRAMES_AT_ONCE);
-                    for text in buffer.drain(..taken) {
-                        process.frame(conn, &text);
+                    let texts: Vec<String> = buffer.drain(..taken).collect();
+                    for text in texts {
+                        if let Some(wire) = self.wires.of(conn, self.life) {
+                            self.reads(conn, wire, &text);
+                        }
+                        if let Some(process) = &mut self.process {
+                            process.frame(conn, &text);
+                        }
                     }
                 }
             }
         }
+        let Some(process) = &mut self.process else { return };
         let spoken = process.speak(conn);
         let Some(wire) = self.wires.of(conn, self.life) else { return };
         for text in spoken.frames {
@@ -156,6 +187,7 @@ impl World {
         if let Some(end) = spoken.end {
             self.trace.line(self.agenda.now, format_args!("the Worker closes {wire}: {end:?}"));
             self.buffers.remove(&conn);
+            self.ends(conn, end.code);
             if let Some(process) = &mut self.process {
                 process.gone(conn, Some(&end));
             }
@@ -173,6 +205,9 @@ impl World {
         let (org, name) = (host.org, host.name);
         let org_id = self.orgs[org].id.clone();
         let id = frame["id"].as_str().unwrap_or_default().to_owned();
+        if let Some(word @ ("send_ack" | "send_nak")) = frame["t"].as_str() {
+            self.answers(self.wires.get(wire).conn, &id, word == "send_ack");
+        }
         let Some(db) = self.process.as_ref().map(Process::db) else { return };
         let known = || db.read(|tx| messages::known(tx, &org_id, &id)).unwrap();
         match frame["t"].as_str() {
@@ -223,7 +258,8 @@ impl World {
         let Some(process) = &mut self.process else { return };
         // An error is that of a process that has died in a commit.
         let swept = process.sweep();
-        assert!(swept.is_ok() || process.db().is_dead(), "sweeping failed: {swept:?}");
+        let is_excused = process.db().is_dead() || self.strain.disk == Disk::Full;
+        assert!(swept.is_ok() || is_excused, "sweeping failed: {swept:?}");
         let pause = match self.night {
             true => Duration::from_secs(600),
             false => Duration::from_secs(1) + self.agenda.rng.wait(3_000),

@@ -16,6 +16,7 @@ mod hub;
 mod outside;
 mod proof;
 mod story;
+mod strain;
 mod tally;
 mod trace;
 mod wires;

@@ -9,6 +9,7 @@ use transit::proto::wire::RpcError;
 use transit::store::ledger::messages::Queue;
 use transit::store::ledger::rooms::{self, By, Policy};
 use transit::store::ledger::sources::{self, NewSource};
+use transit::store::ledger::stepped::Disk;
 use transit::store::ledger::{Db, credentials, directory, inspect};
 use transit::worker::simulation::{Answered, DuePost, Process};
 
@@ -175,12 +176,13 @@ impl World {
         let timestamp = wall.unix_seconds().to_string();
         let signature = Signer::new(secret).sign(&timestamp, &body);
         let was_paused = self.orgs[org].paused.contains(source);
-        let Some(process) = &mut self.process else {
+        let was_full = self.strain.disk != Disk::Free;
+        let Some(process) = self.process.as_mut().filter(|_| !self.strain.is_stopping) else {
             return self.deliver_later(event);
         };
         let headers = [(TIMESTAMP_HEADER, timestamp.as_str()), (SIGNATURE_HEADER, signature.as_str())];
         let asked = process.post(&format!("/ingest/{source}"), &headers, body);
-        self.waiting.insert(asked, Waiting::Event { event, was_paused });
+        self.waiting.insert(asked, Waiting::Event { event, was_paused, was_full });
     }
 
     pub(crate) fn answered(&mut self, answered: Answered) {
@@ -193,7 +195,12 @@ impl World {
                 self.hosts[host].token = body["device_token"].as_str().map(str::to_owned);
             }
             Some(Waiting::Enrolment { .. }) | None => {}
-            Some(Waiting::Event { event, was_paused }) => {
+            Some(Waiting::Event { event, was_paused, was_full }) => {
+                match status {
+                    202 if was_full => self.story.crammed.push(format!("event {event}")),
+                    503 if was_full => self.story.without_room += 1,
+                    _ => {}
+                }
                 self.event_answered(event, was_paused, status, &body);
             }
         }
@@ -233,7 +240,9 @@ impl World {
         let org_id = &self.orgs[org].id;
         let Some(db) = self.process.as_ref().map(Process::db) else { return };
         let row = db.read(|tx| inspect::get(tx, org_id, id)).unwrap();
-        let is_kept = row.first().is_some_and(|row| row.event_key == self.story.events[event].key);
+        // Its key is known for longer than its delivery is kept.
+        let is_gone = self.story.gone_ids.contains(&(org, id.to_owned()));
+        let is_kept = is_gone || row.first().is_some_and(|row| row.event_key == self.story.events[event].key);
         let what = format!("org {org}: event {event} as {id}");
         self.story.promises.push(super::story::Promise { what, is_kept });
     }
@@ -317,6 +326,7 @@ impl World {
         let others: Vec<(String, Whose)> = shown
             .filter_map(|shown| match (shown.org == org, shown.agent == me) {
                 (true, true) => None,
+                _ if self.story.gone_ids.contains(&(shown.org, shown.id.clone())) => None,
                 (true, false) => Some((shown.id.clone(), Whose::Others)),
                 (false, _) => Some((shown.id.clone(), Whose::Foreign)),
             })

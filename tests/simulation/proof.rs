@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::host::UNWELCOME;
 use super::outside::MEMBERS;
 use super::story::{Accepted, Story, Whose};
+use super::strain;
 use super::world::ROOM;
 
 /// Something that always holds.
@@ -41,6 +42,10 @@ pub(crate) const LAWS: &[Law] = &[
     Law { name: "owner", says: "only the owner of a delivery reads or settles it", check: owner },
     Law { name: "tenant", says: "nothing of one organisation reaches the other", check: tenant },
     Law { name: "operator", says: "what an operator changed holds at once", check: operator },
+    Law { name: "loop", says: "no more than the limit pass with nobody between", check: strain::loops },
+    Law { name: "space", says: "without room on the disk nothing new is taken", check: strain::room_on_disk },
+    Law { name: "goodbye", says: "a stop answers what was read before it closes", check: strain::goodbye },
+    Law { name: "keep", says: "what is removed was settled for long enough", check: strain::kept },
     Law { name: "rest", says: "everything comes to rest", check: rest },
 ];
 

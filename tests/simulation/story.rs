@@ -110,6 +110,9 @@ pub(crate) struct MessageRow {
     pub(crate) error: Option<String>,
     pub(crate) reply_to: Option<String>,
     pub(crate) body: String,
+    /// When the Worker took it, and when it last moved, by its wall clock.
+    pub(crate) created_ms: i64,
+    pub(crate) moved_ms: i64,
 }
 
 /// A message to a room, as the ledger has it at the end.
@@ -119,6 +122,7 @@ pub(crate) struct RoomPost {
     pub(crate) id: String,
     pub(crate) sender: String,
     pub(crate) number: u64,
+    pub(crate) created_ms: i64,
 }
 
 /// A delivery from a source, as the ledger has it at the end.
@@ -130,6 +134,20 @@ pub(crate) struct DeliveryRow {
     pub(crate) state: String,
     /// The state of its reply, if there is one.
     pub(crate) reply: Option<String>,
+    /// Whose it is.
+    pub(crate) agent: String,
+    pub(crate) created_ms: i64,
+    pub(crate) moved_ms: i64,
+}
+
+/// A row that was removed from the ledger.
+#[derive(Debug, Clone)]
+pub(crate) struct Gone {
+    pub(crate) what: String,
+    pub(crate) is_settled: bool,
+    /// For how long it had not moved, and for how long it was to be kept.
+    pub(crate) age_ms: i64,
+    pub(crate) keep_ms: i64,
 }
 
 /// All of it.
@@ -150,6 +168,17 @@ pub(crate) struct Story {
     pub(crate) messages: Vec<MessageRow>,
     pub(crate) posts: Vec<RoomPost>,
     pub(crate) deliveries: Vec<DeliveryRow>,
+    pub(crate) gone: Vec<Gone>,
+    /// Messages and deliveries that are not in the ledger any more.
+    pub(crate) gone_ids: BTreeSet<(usize, String)>,
+    /// What was taken although there was no room for it, and how often nothing was.
+    pub(crate) crammed: Vec<String>,
+    pub(crate) without_room: u64,
+    /// What a Worker that stopped had read and did not answer, and how many links ended with everything answered.
+    pub(crate) cut_off: Vec<String>,
+    pub(crate) goodbyes: u64,
+    /// No wall clock was set: the times of the ledger are those of the story.
+    pub(crate) is_steady: bool,
     /// What had not come to rest.
     pub(crate) restless: Vec<String>,
 }

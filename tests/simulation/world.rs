@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use transit::clock::{Mono, Wall};
-use transit::limits::{BODY_BYTES, ROSTER_REFRESH};
+use transit::limits::{BODY_BYTES, LOOP_LIMIT, ROSTER_REFRESH};
 use transit::proto::Input;
 use transit::proto::wire::{SendFrame, close};
 use transit::secret::Secret;
@@ -17,6 +17,7 @@ use transit::worker::simulation::{Asked, Conn, FakeClock, Process};
 use super::agenda::{Agenda, Due, End, HostOp};
 use super::host::{Heard, Host, UNWELCOME};
 use super::story::{Accepted, Story};
+use super::strain::Strain;
 use super::tally::Tally;
 use super::trace::Trace;
 use super::wires::Wires;
@@ -60,8 +61,8 @@ pub(crate) struct Org {
 pub(crate) enum Waiting {
     /// A host wants its token.
     Enrolment { host: usize },
-    /// An event. The source was paused when it was posted.
-    Event { event: usize, was_paused: bool },
+    /// An event. The source was paused, or the disk without room, when it was posted.
+    Event { event: usize, was_paused: bool, was_full: bool },
 }
 
 pub(crate) struct World {
@@ -71,6 +72,7 @@ pub(crate) struct World {
     pub(crate) orgs: Vec<Org>,
     pub(crate) story: Story,
     pub(crate) tally: Tally,
+    pub(crate) strain: Strain,
     pub(crate) trace: Trace,
     pub(crate) plot: Plot,
     pub(crate) calm: bool,
@@ -111,6 +113,7 @@ impl World {
             orgs: Vec::new(),
             story: Story::default(),
             tally: Tally::default(),
+            strain: Strain::default(),
             trace: Trace::new(plot.is_told),
             plot,
             calm: false,
@@ -138,7 +141,10 @@ impl World {
         world.agenda.soon(4_000, Due::Happens);
         world.agenda.after(Duration::from_secs(2), Due::Convene);
         world.agenda.after(if plot.is_quiet { QUIET } else { TROUBLE }, Due::Calm);
-        if !plot.is_quiet {
+        world.agenda.after(Duration::from_secs(300), Due::Retain);
+        if plot.is_quiet {
+            world.agenda.after(QUIET / 2, Due::Stop);
+        } else {
             world.agenda.soon(10_000, Due::Mishap);
             world.agenda.soon(30_000, Due::Operate);
         }
@@ -219,6 +225,14 @@ impl World {
             Due::Operate => self.operate(),
             Due::Mishap => self.mishap(),
             Due::Restart => self.start_worker(),
+            Due::DiskFreed => self.free_disk(),
+            Due::Stop => self.stop_worker(),
+            Due::Stopped { life } => {
+                if life == self.life {
+                    self.worker_ends("after its time for a stop");
+                }
+            }
+            Due::Retain => self.retain(),
             Due::HostRestart { host } => {
                 if !self.hosts[host].up && !self.night {
                     self.hosts[host].start(&mut self.agenda);
@@ -278,7 +292,7 @@ impl World {
         }
         let token = self.hosts[host].token.clone();
         let conn = match (&mut self.process, &token) {
-            (Some(process), Some(token)) => process.connect(token).unwrap(),
+            (Some(process), Some(token)) if !self.strain.is_stopping => process.connect(token).unwrap(),
             _ => None,
         };
         match conn {
@@ -288,7 +302,7 @@ impl World {
                 self.hosts[host].connected(self.agenda.now, wire);
             }
             None => {
-                if self.process.is_some() {
+                if self.process.is_some() && !self.strain.is_stopping {
                     self.enrol(host);
                 }
                 let wait = self.hosts[host].wait(Duration::ZERO, &mut self.agenda);
@@ -316,7 +330,8 @@ impl World {
         let odd = ["nobody@titan", "transit@rhea", "not an address", "#nowhere"];
         let to = if rng.chance(8) { *rng.one(&odd) } else { *rng.one(everywhere) };
         let burst = if rng.chance(3) { 25 } else { 4 };
-        let count = rng.below(burst);
+        // Two that cannot stop.
+        let count = if rng.chance(2) { LOOP_LIMIT as usize + 10 } else { rng.below(burst) };
         let stolen = rng.chance(2).then(|| self.others_id(org, name)).flatten();
         for n in 0..count {
             self.orgs[org].messages += 1;
@@ -350,7 +365,9 @@ impl World {
     fn others_id(&mut self, org: usize, name: &str) -> Option<String> {
         let in_org = || self.story.accepted.iter().filter(|one| one.org == org);
         let own: BTreeSet<&String> = in_org().filter(|one| one.host == name).map(|one| &one.id).collect();
-        let others = in_org().filter(|one| one.host != name && !own.contains(&one.id));
+        // An id that is removed is free again.
+        let gone = |id: &String| self.story.gone_ids.contains(&(org, id.clone()));
+        let others = in_org().filter(|one| one.host != name && !own.contains(&one.id) && !gone(&one.id));
         let taken: Vec<&String> =
             others.filter(|one| one.answers.first() == Some(&Ok(()))).map(|one| &one.id).collect();
         (!taken.is_empty()).then(|| (*self.agenda.rng.one(&taken)).clone())
@@ -376,8 +393,10 @@ impl World {
                     process.db().crash_at(n as u64, place);
                 }
             }
-            68..74 => self.worker_dies("killed"),
-            74..86 => {
+            68..71 => self.worker_dies("killed"),
+            71..76 => self.stop_worker(),
+            76..80 => self.fill_disk(),
+            80..86 => {
                 let jump = (self.agenda.rng.below(172_800_000) as i64 - 86_400_000)
                     / [1, 1_000][self.agenda.rng.below(2)];
                 self.tally.jumps += 1;
@@ -448,6 +467,7 @@ impl World {
             return; // there is another day
         }
         self.calm = true;
+        self.free_disk();
         self.resume_everything();
         for host in &mut self.hosts {
             host.away.clear();

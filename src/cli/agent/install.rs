@@ -14,7 +14,8 @@ use serde::Serialize;
 use crate::cli::output::{self, Exit, Failure, Out};
 use crate::text;
 pub(in crate::cli) use harness::Harness;
-use plan::{Action, State, Step};
+pub(in crate::cli) use plan::State;
+use plan::{Action, Step};
 use source::Programs;
 
 /// What to install, and how.

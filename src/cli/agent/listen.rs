@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::session::{Answer, Next, Session};
@@ -62,7 +62,7 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
         let open = [(stdout.as_fd(), PollFlags::empty()), (stdin.as_fd(), PollFlags::IN)];
         let watched = if answers.is_some() { &open[..] } else { &open[..1] };
         match session.next(watched, None)? {
-            Next::Stop => return Ok(Exit::Ok),
+            Next::Stop => break,
             Next::Due => {}
             Next::Registered { agent, address, generation } => {
                 print(&Heard::Registered { agent, address, generation })?;
@@ -73,18 +73,29 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
                     session.say(Answer::Ack { id })?;
                 }
             }
-            Next::Ready(ready) if ready[0] => return Ok(Exit::Ok),
-            Next::Ready(_) => {
-                let Some(said) = answers.as_mut().map(|answers| answers.read(stdin.as_fd())) else {
-                    continue;
-                };
-                if said.ended {
-                    answers = None;
-                }
-                said.answers.into_iter().try_for_each(|answer| session.say(answer))?;
-            }
+            Next::Ready(ready) if ready[0] => break,
+            Next::Ready(_) => hear(&mut answers, &mut session)?,
         }
     }
+    // Whoever said something and then ended this process has said it.
+    while answers.is_some() && is_ready(stdin.as_fd()) {
+        hear(&mut answers, &mut session)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Says what stdin has, which does not wait when it is ready; `answers` are gone once it has ended.
+fn hear(answers: &mut Option<Answers>, session: &mut Session) -> Result<(), Failure> {
+    let Some(said) = answers.as_mut().map(|answers| answers.read(io::stdin().as_fd())) else { return Ok(()) };
+    if said.ended {
+        *answers = None;
+    }
+    said.answers.into_iter().try_for_each(|answer| session.say(answer))
+}
+
+fn is_ready(stdin: BorrowedFd<'_>) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut [PollFd::from_borrowed_fd(stdin, PollFlags::IN)], Some(&at_once)), Ok(1))
 }
 
 /// One line, out at once: whoever reads it may be waiting.

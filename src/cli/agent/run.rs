@@ -1,6 +1,7 @@
 //! `transit-agent run`: one COMMAND for every envelope.
 
 mod command;
+mod queue;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,9 +16,9 @@ use super::{Identity, NAME};
 use crate::cli::duration;
 use crate::cli::output::{self, Exit, Failure};
 use crate::clock::Mono;
-use crate::id::IdKind;
-use crate::proto::envelope;
+use crate::limits;
 use command::{Outcome, Running};
+use queue::{Delivery, Queue};
 
 /// The daemon waits 30 s for a sign of life; this is well within.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
@@ -31,10 +32,10 @@ const REMEMBERED: usize = 256;
 pub(super) struct Args {
     #[command(flatten)]
     identity: Identity,
-    /// Run up to N COMMANDs at a time.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
-    /// End a COMMAND that takes longer: SIGTERM, and SIGKILL 5 s later.
+    /// Run up to N COMMANDs at a time, at most 16; what has an order keeps it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = jobs)]
+    jobs: usize,
+    /// End a COMMAND that takes longer, and all that it started: SIGTERM, and SIGKILL 5 s later.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     timeout: Duration,
     /// The program to run, and its arguments.
@@ -45,7 +46,7 @@ pub(super) struct Args {
 /// The envelopes in hand.
 struct Work {
     args: Args,
-    waiting: VecDeque<(String, String)>,
+    waiting: Queue,
     running: Vec<Running>,
     /// Envelopes that were handled, the newest last.
     handled: VecDeque<u64>,
@@ -56,7 +57,7 @@ struct Work {
 pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let title: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let mut session = Session::new(args.identity.register(&title.join(" "))?)?;
-    let (waiting, running, handled) = (VecDeque::new(), Vec::new(), VecDeque::new());
+    let (waiting, running, handled) = (Queue::default(), Vec::new(), VecDeque::new());
     let mut work = Work { args, waiting, running, handled, next_sign: Mono::default() };
     loop {
         work.start(&mut session)?;
@@ -67,7 +68,7 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
             Next::Registered { address, .. } => {
                 output::say(format_args!("{NAME}: registered as {address}"));
             }
-            Next::Deliver { id, envelope } => work.take(id, envelope, &mut session)?,
+            Next::Deliver { id, envelope } => work.take(Delivery::new(id, envelope), &mut session)?,
             Next::Ready(ready) => work.settle(&ready, &mut session)?,
             Next::Due => work.look_at_the_time(&mut session)?,
         }
@@ -77,31 +78,33 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
 
 impl Work {
     /// Takes an envelope on. One in hand is not taken twice, and one that was handled is only answered again.
-    fn take(&mut self, id: String, envelope: String, session: &mut Session) -> Result<(), Failure> {
-        if self.handled.contains(&fingerprint(&id, &envelope)) {
-            return session.say(Answer::Ack { id });
+    fn take(&mut self, delivery: Delivery, session: &mut Session) -> Result<(), Failure> {
+        if self.handled.contains(&fingerprint(&delivery)) {
+            return session.say(Answer::Ack { id: delivery.id });
         }
-        let waits = self.waiting.iter().any(|(waiting, _)| *waiting == id);
-        if !waits && !self.running.iter().any(|job| job.id == id) {
-            self.waiting.push_back((id, envelope));
+        let runs = self.running.iter().any(|job| job.delivery.id == delivery.id);
+        if runs || self.waiting.contains(&delivery.id) {
+            return Ok(());
         }
-        Ok(())
+        self.waiting.push(delivery).map_or(Ok(()), |id| give_back(id, session))
     }
 
     /// Starts what can be started.
     fn start(&mut self, session: &mut Session) -> Result<(), Failure> {
-        while self.running.len() < usize::from(self.args.jobs) {
-            let Some((id, envelope)) = self.waiting.pop_front() else { break };
+        while self.running.len() < self.args.jobs {
+            let Some(delivery) = self.waiting.next(self.running.iter().map(|job| &job.delivery)) else {
+                break;
+            };
             let deadline = session.now() + self.args.timeout;
-            match Running::start(&self.args.command, id.clone(), envelope.clone(), deadline) {
+            match Running::start(&self.args.command, delivery, deadline) {
                 Ok(job) => {
                     self.running.push(job);
                     self.sign_of_life("working", session)?;
                 }
-                Err(err) => {
+                Err((delivery, err)) => {
                     let shown = self.args.command[0].to_string_lossy();
-                    output::warn(NAME, format_args!("{id}: could not start {shown}: {err}"));
-                    self.answer(id, envelope, &Outcome::NOT_STARTED, session)?;
+                    output::warn(NAME, format_args!("{}: could not start {shown}: {err}", delivery.id));
+                    self.answer(delivery, &Outcome::NOT_STARTED, session)?;
                 }
             }
         }
@@ -114,9 +117,9 @@ impl Work {
             let mut job = self.running.swap_remove(at);
             let outcome = job.outcome();
             if let Some(why) = &outcome.why {
-                output::warn(NAME, format_args!("{}: {why}", job.id));
+                output::warn(NAME, format_args!("{}: {why}", job.delivery.id));
             }
-            self.answer(job.id, job.envelope, &outcome, session)?;
+            self.answer(job.delivery, &outcome, session)?;
         }
         let resting = self.running.is_empty() && self.waiting.is_empty();
         if resting { session.say(Answer::Status("idle".to_owned())) } else { Ok(()) }
@@ -124,32 +127,22 @@ impl Work {
 
     fn answer(
         &mut self,
-        id: String,
-        envelope: String,
+        delivery: Delivery,
         outcome: &Outcome,
         session: &mut Session,
     ) -> Result<(), Failure> {
+        let id = delivery.id.clone();
         let Some(code) = outcome.code else {
-            self.handled.push_back(fingerprint(&id, &envelope));
+            self.handled.push_back(fingerprint(&delivery));
             self.handled.drain(..self.handled.len().saturating_sub(REMEMBERED));
             return session.say(Answer::Ack { id });
         };
-        session.say(Answer::Nak { id: id.clone(), code: code.to_owned(), retryable: outcome.retryable })?;
-        if !outcome.retryable { Ok(()) } else { self.give_back_behind(&id, &envelope, session) }
-    }
-
-    /// A message that comes back later is not to be passed by the next ones of its sender: those that were not
-    /// begun go back with it, and come again after it.
-    fn give_back_behind(&mut self, id: &str, envelope: &str, session: &mut Session) -> Result<(), Failure> {
-        let Some(sender) = sender(id, envelope) else { return Ok(()) };
-        let (behind, others) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|(id, envelope)| self::sender(id, envelope) == Some(sender));
-        self.waiting = others;
-        let behind: VecDeque<(String, String)> = behind;
-        behind.into_iter().try_for_each(|(id, _)| {
-            session.say(Answer::Nak { id, code: "behind_another".to_owned(), retryable: true })
-        })
+        session.say(Answer::Nak { id, code: code.to_owned(), retryable: outcome.retryable })?;
+        if !outcome.retryable {
+            return Ok(());
+        }
+        // A message that comes back later is not to be passed by the next ones of its sender.
+        self.waiting.hold_back(&delivery).into_iter().try_for_each(|id| give_back(id, session))
     }
 
     /// When something is to be done by time alone.
@@ -171,8 +164,8 @@ impl Work {
 
     /// Ends in order: what runs is asked to end, and settled by how it ended; what waits goes back.
     fn stop(&mut self, session: &mut Session) -> Result<Exit, Failure> {
-        for (id, envelope) in std::mem::take(&mut self.waiting) {
-            self.answer(id, envelope, &Outcome::STOPPED, session)?;
+        while let Some(delivery) = self.waiting.pop() {
+            self.answer(delivery, &Outcome::STOPPED, session)?;
         }
         self.running.iter_mut().for_each(|job| job.ask_to_end(session.now() + GRACE));
         while let Some(job) = self.running.first_mut() {
@@ -183,13 +176,22 @@ impl Work {
     }
 }
 
-/// Who a message is from; events keep no order.
-fn sender<'a>(id: &str, envelope: &'a str) -> Option<&'a str> {
-    envelope::sender(envelope).filter(|_| IdKind::of(id) == Some(IdKind::Message))
+/// One that was not begun comes again after the one before it.
+fn give_back(id: String, session: &mut Session) -> Result<(), Failure> {
+    session.say(Answer::Nak { id, code: "behind_another".to_owned(), retryable: true })
 }
 
-fn fingerprint(id: &str, envelope: &str) -> u64 {
+fn fingerprint(delivery: &Delivery) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (id, envelope).hash(&mut hasher);
+    (&delivery.id, &delivery.envelope).hash(&mut hasher);
     hasher.finish()
+}
+
+/// No more than the daemon hands over at a time.
+fn jobs(text: &str) -> Result<usize, String> {
+    let most = limits::AGENT_WINDOW;
+    text.parse()
+        .ok()
+        .filter(|jobs| (1..=most).contains(jobs))
+        .ok_or(format!("it is no number from 1 to {most}"))
 }

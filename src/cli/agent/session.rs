@@ -47,6 +47,8 @@ pub(in crate::cli) enum Next {
 pub(in crate::cli) enum Answer {
     /// The envelope is durably where it belongs.
     Ack { id: String },
+    /// The terminal has shown it, which is all that is known.
+    Seen { id: String },
     /// It is not, and why.
     Nak { id: String, code: String, retryable: bool },
     /// What the session is doing; a sign of life.
@@ -306,6 +308,7 @@ impl Link {
     fn say(&mut self, answer: &Answer) {
         match answer {
             Answer::Ack { id } => self.machine.ack(id),
+            Answer::Seen { id } => self.machine.seen(id),
             Answer::Nak { id, code, retryable } => self.machine.nak(id, code, *retryable),
             Answer::Status(status) => self.machine.status(status),
         }

@@ -215,6 +215,7 @@ pub(super) fn start_daemon(place: &Place, stop: &Shutdown) -> Result<JoinHandle<
     let _ = std::fs::remove_file(place.frames());
     let settings = Settings {
         paths: place.paths(),
+        home: None,
         wire_log: Some(place.frames()),
         loops: (limits::LOOP_LIMIT, limits::LOOP_WINDOW),
     };

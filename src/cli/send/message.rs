@@ -94,6 +94,7 @@ fn read(to: &Addr, answer: &Map<String, Value>) -> Result<MessageStatus, Failure
     let word = |name: &str| answer.get(name).and_then(Value::as_str);
     let state = match word("state") {
         Some("injected") => Some(MessageState::Injected),
+        Some("shown") => Some(MessageState::Shown),
         Some("committed") => Some(MessageState::Committed),
         Some("spooled") => Some(MessageState::Spooled),
         _ => None,

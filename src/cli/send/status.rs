@@ -76,6 +76,8 @@ impl Goal {
         let is_lost = || status.recipients.iter().any(|recipient| recipient.state == "dead");
         match status.state {
             MessageState::Injected => Standing::Reached,
+            // It is at its end, and nobody knows whether the session has it.
+            MessageState::Shown if self == Self::Settled => Standing::Reached,
             MessageState::Dead => Standing::Dead,
             // With each of none it is at its end.
             _ if status.for_nobody && self == Self::Settled => Standing::Reached,
@@ -246,6 +248,7 @@ fn unreached(goal: Goal, status: &MessageStatus, why: Option<String>, trouble: O
     };
     let state = match status.state {
         MessageState::Spooled => "in the spool",
+        MessageState::Shown => "shown by the terminal, and the session does not say that it has it",
         _ => "committed",
     };
     let more = trouble.as_deref().or(status.unknown.as_deref()).or(error);
@@ -301,6 +304,8 @@ mod tests {
             assert_eq!(standing(goal, MessageState::Spooled, &[]), "not yet");
             assert_eq!(standing(goal, MessageState::Committed, &["queued"]), "not yet");
             assert_eq!(standing(goal, MessageState::Injected, &["injected"]), "reached");
+            assert_eq!(standing(Goal::Settled, MessageState::Shown, &[]), "reached");
+            assert_eq!(standing(Goal::Injected, MessageState::Shown, &[]), "not yet");
             assert_eq!(standing(goal, MessageState::Dead, &["dead", "injected"]), "dead");
         }
         let alone = MessageStatus { for_nobody: true, ..status(MessageState::Committed, &[]) };

@@ -37,7 +37,12 @@ pub(super) fn run(common: &Common, args: Args) -> Result<Exit, Failure> {
     service::raise_descriptor_limit();
     // A limit on file sizes is a full disk to us: whoever writes is told, and nobody is ended by it.
     let _ = service::outlive_file_limit();
-    let settings = Settings { paths: control::paths()?, wire_log, loops: loops::settings(None, None)? };
+    let settings = Settings {
+        paths: control::paths()?,
+        home: control::agents_home(),
+        wire_log,
+        loops: loops::settings(None, None)?,
+    };
     let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
         if let Some(path) = &ready_file {
@@ -65,6 +70,7 @@ fn ready_record(ready: &Ready) -> String {
         "pid": std::process::id(),
         "transit_sock": shown(&ready.transit_sock),
         "agent_sock": shown(&ready.agent_sock),
+        "api_sock": ready.api_sock.as_deref().map(shown),
     });
     format!("{record}\n")
 }
@@ -75,7 +81,9 @@ fn not_running(err: DaemonError) -> Failure {
         DaemonError::Enrolment(EnrolmentError::Store(err)) | DaemonError::Store(err) => {
             return Failure::store(WHAT, &err);
         }
-        DaemonError::Enrolment(_) | DaemonError::Socket(SocketError::Untrusted { .. }) => Exit::Config,
+        DaemonError::Enrolment(_)
+        | DaemonError::Passed(_)
+        | DaemonError::Socket(SocketError::Untrusted { .. } | SocketError::Elsewhere { .. }) => Exit::Config,
         DaemonError::Panicked { .. } => Exit::Software,
         DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
         DaemonError::Socket(SocketError::Denied { .. }) => Exit::NoPermission,

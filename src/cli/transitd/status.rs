@@ -59,32 +59,47 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 /// The status as lines. Whatever is in it came from elsewhere.
 fn for_people(status: &Map<String, Value>) -> String {
     use std::fmt::Write;
-    let word = |fields: &Map<String, Value>, name: &str| match fields.get(name) {
+    let mut lines = String::new();
+    let mut line = |label: &str, text: &str| {
+        let _ = writeln!(lines, "{label:<15}{text}");
+    };
+    let number = |name| status.get(name).and_then(Value::as_u64).unwrap_or_default();
+    line("host", &word(status, "host"));
+    line("worker url", &word(status, "worker_url"));
+    line("connected", &word(status, "connected"));
+    if status.get("paused") == Some(&Value::Bool(true)) {
+        line("paused", "true; nothing is handed over until transitd resume");
+    }
+    line("outbox", &format!("{}", number("outbox")));
+    line("inbox", &format!("{}", number("inbox")));
+    let hint = if number("dead") > 0 { "; see transit-spool list --state dead" } else { "" };
+    line("dead", &format!("{}{hint}", number("dead")));
+    line("last error", &word(status, "last_error"));
+    for (label, name) in [("api socket", "api_sock"), ("api error", "api_error")] {
+        if status.get(name).is_some_and(|value| !value.is_null()) {
+            line(label, &word(status, name));
+        }
+    }
+    line("uptime", &duration::words(Duration::from_secs(number("uptime_seconds"))));
+    line("version", &word(status, "version"));
+    line("pid", &word(status, "pid"));
+    let agents = status.get("agents").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if agents.is_empty() {
+        line("agents", "none is here");
+    }
+    for agent in agents.iter().filter_map(Value::as_object) {
+        let of = |name| word(agent, name);
+        line("agent", &format!("{} ({}, {})", of("address"), of("harness"), of("status")));
+    }
+    lines
+}
+
+fn word(fields: &Map<String, Value>, name: &str) -> String {
+    match fields.get(name) {
         Some(Value::String(text)) => text::visible(text).into_owned(),
         Some(Value::Null) | None => "-".to_owned(),
         Some(other) => other.to_string(),
-    };
-    let mut lines = String::new();
-    for name in [
-        "host",
-        "worker_url",
-        "connected",
-        "outbox",
-        "dead",
-        "last_error",
-        "uptime_seconds",
-        "version",
-        "pid",
-    ] {
-        let label = name.replace('_', " ");
-        let _ = writeln!(lines, "{label:<15}{}", word(status, name));
     }
-    let agents = status.get("agents").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    for agent in agents.iter().filter_map(Value::as_object) {
-        let of = |name| word(agent, name);
-        let _ = writeln!(lines, "{:<15}{} ({}, {})", "agent", of("address"), of("harness"), of("status"));
-    }
-    lines
 }
 
 #[cfg(test)]

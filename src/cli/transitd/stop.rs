@@ -5,9 +5,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::ask;
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure};
 use crate::net::unix::{self, Peer, TRANSIT_SOCK};
+use crate::proto::control::Op;
 
 /// Time for a daemon to stop.
 const STOP_WAIT: Duration = Duration::from_secs(30);
@@ -18,8 +20,11 @@ const STOP_WAIT: Duration = Duration::from_secs(30);
 /// When there is no daemon, it may not be ended from here, or it does not end in time.
 pub(super) fn run() -> Result<Exit, Failure> {
     let failed = |err: rustix::io::Errno| Failure::new(Exit::Io, "stop transitd", err);
+    let paths = control::paths()?;
+    // While nobody has answered there, the socket may be the service manager's, which must not be ended.
+    ask(&paths, Op::Status)?;
     // The pid is the kernel's: the one that a daemon tells of itself is another process's outside of its container.
-    let stream = unix::connect(&control::paths()?, TRANSIT_SOCK).map_err(|err| control::unreachable(&err))?;
+    let stream = unix::connect(&paths, TRANSIT_SOCK).map_err(|err| control::unreachable(&err))?;
     let peer = Peer::of(&stream).map_err(|err| Failure::new(Exit::Io, "ask for transitd's process", err))?;
     let pid = Pid::from_raw(peer.pid.cast_signed()).ok_or_else(|| {
         let why = "it runs in another pid namespace (a container), where this process cannot reach it";

@@ -14,7 +14,7 @@ use crate::store::seal::MasterKey;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file to make, readable by its owner only.
+    /// The file to make, readable by its owner only. It is no stream: - is refused.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace FILE when it is there.
@@ -23,6 +23,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
+    if args.file.as_os_str() == "-" {
+        let why = "a copy is checked in its file before it counts, which a stream cannot be";
+        return Err(Failure::new(Exit::Usage, "copy the database to stdout", why)
+            .hint("make a file and send that on: transit-worker backup worker.copy && cat worker.copy"));
+    }
     let database = place.path()?;
     let look = Look::open(&database).map_err(|err| Failure::store("open the database", &err))?;
     let now = SystemClock::new().wall();

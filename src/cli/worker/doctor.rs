@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{MASTER_KEY, Place, print};
+use super::{MASTER_KEY, Place};
+use crate::cli::findings::{Findings, Level};
 use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::limits::{INGEST_SKEW_S, QUEUE_MAX};
@@ -16,7 +17,6 @@ use crate::store::ledger::space::{BALLAST, FREE_FLOOR, ballast_file};
 use crate::store::ledger::{Look, SCHEMA, directory, health, server_of, sources};
 use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
-use crate::text;
 
 /// The way out of damage.
 const RESTORE: &str = "stop the server, and put back a copy made with transit-worker backup";
@@ -34,89 +34,6 @@ pub(super) struct Args {
     deep: bool,
 }
 
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Ok,
-    /// Nothing is wrong, but somebody may want to know.
-    Note,
-    Wrong,
-    Damaged,
-}
-
-impl Level {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Wrong => "wrong",
-            Self::Damaged => "damaged",
-        }
-    }
-
-    fn exit(self) -> Exit {
-        match self {
-            Self::Ok | Self::Note => Exit::Ok,
-            Self::Wrong => Exit::No,
-            Self::Damaged => Exit::Io,
-        }
-    }
-}
-
-/// Everything that was looked at.
-struct Findings(Vec<Finding>);
-
-struct Finding {
-    check: &'static str,
-    level: Level,
-    text: String,
-    hint: Option<String>,
-}
-
-impl Findings {
-    fn ok(&mut self, check: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { check, level: Level::Ok, text: text.into(), hint: None });
-    }
-
-    fn add(&mut self, level: Level, check: &'static str, text: impl Into<String>, hint: impl Into<String>) {
-        self.0.push(Finding { check, level, text: text.into(), hint: Some(hint.into()) });
-    }
-
-    fn wrong(&mut self, check: &'static str, text: impl Into<String>, hint: impl Into<String>) {
-        self.add(Level::Wrong, check, text, hint);
-    }
-
-    fn note(&mut self, check: &'static str, text: impl Into<String>, hint: impl Into<String>) {
-        self.add(Level::Note, check, text, hint);
-    }
-
-    /// What one look found, or that it could not be made.
-    fn tried(&mut self, check: &'static str, outcome: Result<(), StoreError>) {
-        if let Err(err) = outcome {
-            match err {
-                StoreError::Damaged { .. } => self.add(Level::Damaged, check, err.to_string(), RESTORE),
-                _ => self.wrong(check, err.to_string(), "see that the database can be read, and look again"),
-            }
-        }
-    }
-}
-
-impl Finding {
-    fn record(&self) -> Value {
-        json!({ "check": self.check, "level": self.level.as_str(), "text": self.text, "hint": self.hint })
-    }
-
-    fn line(&self) -> String {
-        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-        format!(
-            "{:<8} {:<9} {}",
-            self.level.as_str(),
-            self.check,
-            text::visible(&format!("{}{hint}", self.text))
-        )
-    }
-}
-
 pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
     let path = place.path()?;
     let look = Look::open(&path).map_err(|err| {
@@ -125,10 +42,10 @@ pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
         if matches!(err, StoreError::Damaged { .. }) { failure.hint(RESTORE) } else { failure }
     })?;
     let now = SystemClock::new().wall();
-    let mut found = Findings(Vec::new());
+    let mut found = Findings::default();
     schema(&look, &mut found);
     let sound = integrity(&look, args.deep, &mut found);
-    found.tried("integrity", sound);
+    tried(&mut found, "integrity", sound);
     permissions(&path, &mut found);
     disk(&path, &mut found);
     let server = server_of(&path);
@@ -139,17 +56,25 @@ pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
     // What follows reads tables, which an older schema may not have.
     if look.schema() == SCHEMA {
         let opened = key(&look, &path, now, &mut found);
-        found.tried("key", opened);
+        tried(&mut found, "key", opened);
         if server.is_some() {
             let asked = reached(&look, &mut found);
-            found.tried("reached", asked);
+            tried(&mut found, "reached", asked);
         }
         let worked = work(&look, now, &mut found);
-        found.tried("work", worked);
+        tried(&mut found, "work", worked);
     }
-    let worst = found.0.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-    print(place.json, found.0.iter().map(|finding| (finding.record(), finding.line())))?;
-    Ok(worst.exit())
+    found.print(place.json)
+}
+
+/// What one look found, or that it could not be made.
+fn tried(found: &mut Findings, check: &'static str, outcome: Result<(), StoreError>) {
+    if let Err(err) = outcome {
+        match err {
+            StoreError::Damaged { .. } => found.add(Level::Damaged, check, err.to_string(), RESTORE),
+            _ => found.wrong(check, err.to_string(), "see that the database can be read, and look again"),
+        }
+    }
 }
 
 fn schema(look: &Look, found: &mut Findings) {

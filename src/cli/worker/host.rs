@@ -77,7 +77,9 @@ fn enroll(session: &Session, slug: &str, url: &UrlArg, org: &OrgArg) -> Result<E
         "Code for {slug}: {code}\nIt is valid once, until {expires_at}. On {slug}, run:\n\n    {command}\n"
     );
     let record = json!({ "code": code, "expires_at": expires_at.to_string(), "command": command });
-    session.print([(record, words)])
+    session
+        .print([(record, words)])
+        .map_err(|failure| failure.hint("nobody has seen the code; make another one"))
 }
 
 fn record(host: &HostRow) -> Value {

@@ -1,5 +1,6 @@
 //! `transit-worker source`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -37,7 +38,7 @@ pub(super) enum Verb {
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
         overlap: Duration,
         #[command(flatten)]
-        secret: SecretArgs,
+        secret: Given,
         #[command(flatten)]
         url: UrlArg,
     },
@@ -76,13 +77,24 @@ pub(super) struct Create {
     /// Events that it may send at once.
     #[arg(long, value_name = "N", default_value_t = limits::INGEST_BURST, value_parser = at_least_one())]
     burst: u32,
-    /// One line that the agent reads with every event.
+    /// One line that the agent reads with every event, of 1,000 characters at most.
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
     #[command(flatten)]
-    secret: SecretArgs,
+    secret: Given,
     #[command(flatten)]
     url: UrlArg,
+}
+
+/// A secret that is there already. Nothing is read unless it is named.
+#[derive(Debug, clap::Args)]
+pub(super) struct Given {
+    /// Take the secret from FILE instead of making one. One newline at its end is dropped, nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_env")]
+    secret_file: Option<PathBuf>,
+    /// Take it from the environment variable NAME.
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    secret_env: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,7 +122,7 @@ pub(super) struct Update {
     /// Events that it may send at once.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     burst: Option<u32>,
-    /// One line that the agent reads with every event; an empty one clears it.
+    /// One line that the agent reads with every event, of 1,000 characters at most; an empty one clears it.
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
     #[command(flatten)]
@@ -131,7 +143,7 @@ pub(super) fn run(verb: Verb, session: &Session) -> Result<Exit, Failure> {
             let all = session.read("list the sources", |tx| sources::list(tx, &org))?;
             session.print(all.iter().map(|row| (record(row, &url), line(row))))
         }
-        Verb::Rotate { one, overlap, secret, url } => rotate(session, &one, overlap, &secret, &url),
+        Verb::Rotate { one, overlap, secret, url } => rotate(session, &one, overlap, secret, &url),
         Verb::Pause(one) => set_paused(session, &one, true),
         Verb::Resume(one) => set_paused(session, &one, false),
         Verb::Delete(one) => delete(session, &one),
@@ -155,20 +167,34 @@ fn instructions(what: &'static str, text: String) -> Result<Option<String>, Fail
     if text.contains(crate::text::is_unsafe) {
         return Err(Failure::new(Exit::Data, what, "instructions are one line without control characters"));
     }
+    let runes = text.chars().count();
+    if runes > limits::INSTRUCTIONS_RUNES {
+        let why = format!("instructions of {runes} characters; {} are allowed", limits::INSTRUCTIONS_RUNES);
+        return Err(Failure::new(Exit::Data, what, why)
+            .hint("the agent reads them with every event: say where it finds the rest"));
+    }
     Ok((!text.trim().is_empty()).then_some(text))
 }
 
-fn given_or_fresh(args: &SecretArgs) -> Result<(Secret, bool), Failure> {
-    if args.secret_file.is_some() || args.secret_env.is_some() {
-        return Ok((args.read(NAME)?, true));
+fn given_or_fresh(given: Given) -> Result<(Secret, bool), Failure> {
+    let Given { secret_file, secret_env } = given;
+    if secret_file.is_some() || secret_env.is_some() {
+        return Ok((SecretArgs { secret_file, secret_env }.read(NAME)?, true));
     }
     Ok((fresh_secret(), false))
+}
+
+/// The secret was made and stored, and nobody has seen it.
+fn secret_lost(failure: Failure, name: &Source) -> Failure {
+    failure.hint(format_args!(
+        "the secret is stored, and was shown to nobody; make a new one: {NAME} source rotate {name}"
+    ))
 }
 
 fn create(session: &Session, args: Create) -> Result<Exit, Failure> {
     const WHAT: &str = "create the source";
     let name: Source = args.one.name.parse().map_err(broken(WHAT))?;
-    let (secret, given) = given_or_fresh(&args.secret)?;
+    let (secret, given) = given_or_fresh(args.secret)?;
     let new = NewSource {
         name,
         target_addr: target(WHAT, &args.target)?,
@@ -188,14 +214,15 @@ fn create(session: &Session, args: Create) -> Result<Exit, Failure> {
         words += "\nNo reply can be posted: no --reply-url-prefix says where to.";
     }
     let record = json!({ "source": brief(&row, &url), "secret": secret.expose() });
-    session.print([(record, words)])
+    let printed = session.print([(record, words)]);
+    printed.map_err(|failure| if given { failure } else { secret_lost(failure, &row.name) })
 }
 
 fn rotate(
     session: &Session,
     one: &One,
     overlap: Duration,
-    secret: &SecretArgs,
+    secret: Given,
     url: &UrlArg,
 ) -> Result<Exit, Failure> {
     const WHAT: &str = "rotate the secret";
@@ -214,7 +241,8 @@ fn rotate(
         "secret": secret.expose(),
         "old_secret_valid_until": until,
     });
-    session.print([(record, words)])
+    let printed = session.print([(record, words)]);
+    printed.map_err(|failure| if given { failure } else { secret_lost(failure, &row.name) })
 }
 
 fn update(session: &Session, args: Update) -> Result<Exit, Failure> {

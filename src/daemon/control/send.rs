@@ -23,7 +23,7 @@ use crate::store::spool::outbox::{EntryKind, NewEntry};
 const SEND_WAIT: Duration = Duration::from_secs(10);
 
 /// What a caller wants to be sent.
-pub(super) struct Asked {
+pub(in crate::daemon) struct Asked {
     /// The address, as it was written.
     pub to: String,
     /// The text.
@@ -32,11 +32,15 @@ pub(super) struct Asked {
     pub reply_to: Option<String>,
     /// How long to wait for more than its being kept.
     pub wait: Option<Duration>,
+    /// Whether it is to go through the Worker, if there is one, also to an agent of this host.
+    pub far: bool,
+    /// The id that it has, if it was given one; a message that is known by it is not sent again.
+    pub id: Option<String>,
 }
 
 /// Keeps a message, then waits a little for what it comes to.
-pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
-    let Asked { to, body, reply_to, wait } = asked;
+pub(in crate::daemon) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
+    let Asked { to, body, reply_to, wait, far, id } = asked;
     let to: Addr = to.parse().map_err(|err| ControlError::new("bad_address", format!("{err}")))?;
     if body.is_empty() {
         return Err(ControlError::new("bad_request", "the message is empty"));
@@ -49,12 +53,12 @@ pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
     if reply_to.is_some_and(|id| IdKind::of(id).is_none()) {
         return Err(ControlError::new("bad_request", "reply_to is no id"));
     }
-    let (id, dest) = (IdKind::Message.fresh(), to.to_string());
+    let (id, dest) = (id.clone().unwrap_or_else(|| IdKind::Message.fresh()), to.to_string());
     let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
     let message = Message { id: &id, from: &sender.address, to: &dest, body, reply_to, at: host.wall() };
-    let near = near(host, &to)?;
     let link = host.link();
     let has_worker = link.url.is_some();
+    let near = near(host, &to)?.filter(|_| !far || !has_worker);
     if !has_worker && near.is_none() {
         let text = format!("this host is not enrolled: only its own agents can be written to, not {to}");
         return Err(ControlError::new("not_enrolled", text));
@@ -68,7 +72,7 @@ pub(super) fn send(host: &Host, sender: &Session, asked: &Asked) -> Answer {
         host.loops.give_back(&id, admitted);
         return Err(store_error(&err));
     }
-    let is_worth_waiting = link.connected || straight.is_some();
+    let is_worth_waiting = link.connected || (straight.is_some() && !host.is_paused());
     let wait = if is_worth_waiting { wait.unwrap_or(SEND_WAIT).min(SEND_WAIT) } else { Duration::ZERO };
     outcome(host, &message, admitted, waiting.wait(wait))
 }
@@ -114,6 +118,7 @@ fn outcome(host: &Host, message: &Message<'_>, admitted: Admitted, outcome: Opti
     match outcome {
         Some(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Some(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
+        Some(SendOutcome::Shown) => Ok(json!({ "id": id, "state": "shown", "local": true })),
         Some(SendOutcome::Refused(code)) => {
             host.loops.give_back(id, admitted);
             Err(ControlError::new(code, "the Worker has refused it").about(id))

@@ -10,7 +10,7 @@ use crate::clock::SystemClock;
 use crate::store::spool::outbox::{EntryKind, NewEntry, State};
 
 fn answer(status: u16, body: &str) -> Answer {
-    Answer { status, retry_after: None, body: body.as_bytes().to_vec(), is_cut: false }
+    Answer { status, retry_after: None, date: None, body: body.as_bytes().to_vec(), is_cut: false }
 }
 
 fn judged(answer: Answer) -> Verdict {

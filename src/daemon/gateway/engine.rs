@@ -82,9 +82,15 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn open(home: Home, host: &Arc<Host>) -> Result<Arc<Self>, GatewayError> {
-        let limits = home.api_limits(|name| std::env::var(name).ok())?;
-        let runs = Runs::of(&host.paths.data);
+    /// `part` tells the runs of the gateway from those of the mesh. What an earlier daemon has left running of it is
+    /// ended first.
+    pub(super) fn open(
+        home: Home,
+        host: &Arc<Host>,
+        part: &str,
+        limits: ApiLimits,
+    ) -> Result<Arc<Self>, GatewayError> {
+        let runs = Runs::of(&host.paths.data, part);
         end_orphans(&runs)?;
         let audit = Audit::at(home.audit_log());
         let stop = Stop::new()?;
@@ -110,7 +116,7 @@ impl Engine {
 
     /// Reads the limits anew. A configuration that makes no sense changes nothing, and is told of.
     pub(super) fn reload(&self) {
-        match self.home.api_limits(|name| std::env::var(name).ok()) {
+        match configured(&self.home) {
             Ok(limits) => *locked(&self.limits) = limits,
             Err(err) => tracing::error!(%err, "the limits of before stay"),
         }
@@ -209,6 +215,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// The limits that the configuration of this process asks for.
+pub(super) fn configured(home: &Home) -> Result<ApiLimits, StoreError> {
+    home.api_limits(|name| std::env::var(name).ok())
 }
 
 /// A command in a group of its own, without input, and without what the daemon's service manager wants of the daemon.

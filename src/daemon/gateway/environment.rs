@@ -21,6 +21,8 @@ pub(super) struct Call<'a> {
     pub(super) source: &'a str,
     pub(super) session: &'a str,
     pub(super) actor: &'a str,
+    /// Where the reply goes: the session, or an address.
+    pub(super) reply_to: &'a str,
     /// A compact JSON object.
     pub(super) payload: &'a str,
 }
@@ -81,7 +83,7 @@ fn variables(
         ("AGENT_TRIGGER_SOURCE", call.source),
         ("AGENT_TRIGGER_ACTOR", call.actor),
         ("AGENT_TRIGGER_PAYLOAD", call.payload),
-        ("AGENT_TRIGGER_REPLY_TO", call.session),
+        ("AGENT_TRIGGER_REPLY_TO", call.reply_to),
         ("AGENT_SESSION_ID", call.session),
     ];
     all.extend(of_trigger.map(|(name, value)| (name.into(), value.into())));
@@ -127,7 +129,8 @@ mod tests {
     }
 
     fn found(agent: &Manifest, pointers: &Pointers, inherited: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let call = Call { source: "local", session: "chat", actor: "pid=7 uid=8", payload: "{}" };
+        let call =
+            Call { source: "local", session: "chat", actor: "pid=7 uid=8", reply_to: "chat", payload: "{}" };
         let (tmp, heartbeat, now) = (Path::new("/t"), PathBuf::from("/h.json"), Wall(5_900));
         let given = Given { tmp, heartbeat, pointers, memory: pointers.session.as_deref(), now };
         let inherited = inherited.iter().map(|(name, value)| ((*name).into(), (*value).into()));

@@ -111,7 +111,8 @@ impl Gateway {
         let _ = job.is_announced.recv();
         let session = job.session.as_str();
         let payload = json!({ "session_id": session, "text": text }).to_string();
-        let call = Call { source: job.source, session, actor: &job.actor, payload: &payload };
+        let call =
+            Call { source: job.source, session, actor: &job.actor, reply_to: session, payload: &payload };
         let client = Client { sink: &*job.sink, session: &job.session };
         self.engine.run(&self.dispatcher, &call, &client).reply
     }

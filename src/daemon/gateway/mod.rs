@@ -10,6 +10,7 @@ mod engine;
 mod environment;
 mod jobs;
 mod process;
+pub(super) mod programs;
 mod run;
 mod stdout;
 #[cfg(test)]
@@ -31,6 +32,8 @@ use crate::proto::local::{CatalogEntry, LocalEvent, SessionId};
 use crate::store::StoreError;
 use crate::store::home::{ApiLimits, Home};
 
+/// The runs for local clients, where they are written down.
+const LOCAL: &str = "local";
 /// What begins a new session of an assistant, unless a command of that name is installed.
 const NEW_SESSION: [&str; 2] = ["/novo", "/new"];
 
@@ -145,7 +148,8 @@ impl Gateway {
     /// When `config.toml` makes no sense: what it says is not to be guessed.
     pub(super) fn open(home: Home, host: &Arc<Host>) -> Result<Option<Arc<Self>>, GatewayError> {
         let dispatcher = home.settings()?.dispatcher;
-        let engine = Engine::open(home, host)?;
+        let limits_now = engine::configured(&home)?;
+        let engine = Engine::open(home, host, LOCAL, limits_now)?;
         if engine.agent(&dispatcher).is_none() {
             tracing::info!(
                 dispatcher,
@@ -154,7 +158,7 @@ impl Gateway {
             return Ok(None);
         }
         let admission = Admission::new(limits(&engine.limits()));
-        Ok(Some(Arc::new_cyclic(|me| Self {
+        let gateway = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
             engine,
             dispatcher,
@@ -163,7 +167,14 @@ impl Gateway {
             submitting: Mutex::default(),
             parked: Mutex::default(),
             is_closed: AtomicBool::default(),
-        })))
+        });
+        let me = gateway.me.clone();
+        host.on_reload(move || {
+            if let Some(gateway) = me.upgrade() {
+                gateway.reload();
+            }
+        });
+        Ok(Some(gateway))
     }
 
     /// Takes a trigger on, or says why not; in both cases it is on the audit trail first. It never waits for a run.
@@ -247,6 +258,11 @@ impl Gateway {
         }
     }
 
+    /// The limits that hold now.
+    pub(super) fn limits(&self) -> ApiLimits {
+        self.engine.limits()
+    }
+
     /// The name of the agent that messages are for.
     pub(super) fn dispatcher(&self) -> &str {
         &self.dispatcher
@@ -258,7 +274,7 @@ impl Gateway {
     }
 
     /// Reads anew what is kept in memory of the configuration: the limits. Everything else is read when it is used.
-    pub(super) fn reload(&self) {
+    fn reload(&self) {
         self.engine.reload();
         locked(&self.admission).set_limits(limits(&self.engine.limits()));
     }

@@ -14,6 +14,7 @@ use crate::store::home::Manifest;
 use crate::store::home::assistant::{Conversation, Pointers};
 use crate::store::home::manifest::Assistant;
 use crate::store::home::runs::Run;
+use crate::store::process::{Process, start_time};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -90,8 +91,12 @@ impl Engine {
             now: self.host.wall(),
         };
         let command = command(agent, call, &given, std::env::vars_os());
+        let watch = stdout.watch();
         let begun = |pid| {
             tell(run.is_process(pid), "could not note a run");
+            if let Some(start_time) = start_time(pid) {
+                watch.begun(Process { pid, start_time });
+            }
         };
         supervise(command, agent.timeout, &self.stop, begun, stdout, stderr).map_err(|err| {
             if pointers.retired {

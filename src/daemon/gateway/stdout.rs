@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::process::Intake;
 use crate::proto::assistant::{Frames, Lines, Tail, clip_json};
+use crate::store::process::Process;
 
 /// How often whoever watches hears that a run is in progress.
 const TYPING: Duration = Duration::from_secs(4);
@@ -14,18 +15,12 @@ const WORDS: usize = 1024;
 
 /// Whoever watches a run.
 pub(super) trait Watch: Sync {
+    /// It has begun, as this process.
+    fn begun(&self, _process: Process) {}
     /// It is in progress.
     fn typing(&self);
     /// It has written a line. May block.
     fn line(&self, line: &str);
-}
-
-/// Nobody.
-pub(super) struct Nobody;
-
-impl Watch for Nobody {
-    fn typing(&self) {}
-    fn line(&self, _: &str) {}
 }
 
 /// The stdout of an agent.
@@ -40,6 +35,11 @@ pub(super) struct Stdout<'a> {
 }
 
 impl<'a> Stdout<'a> {
+    /// Whoever watches.
+    pub(super) fn watch(&self) -> &'a dyn Watch {
+        self.watch
+    }
+
     /// `text_bytes` is the longest text of an event, and `reply_bytes` that of a reply, both inside a JSON string.
     pub(super) fn new(watch: &'a dyn Watch, has_frames: bool, text_bytes: usize, reply_bytes: usize) -> Self {
         Self {

@@ -18,6 +18,16 @@ use crate::store::config::{Config, Paths};
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
+/// A daemon without threads, with its data in `dir`.
+pub(super) fn host(dir: &Path) -> Arc<Host> {
+    let paths = Paths { config: dir.join("c.json"), data: dir.join("data") };
+    fs::create_dir_all(&paths.data).unwrap();
+    let (stop, wake) = (Shutdown::new(), Wake::new().unwrap());
+    let panes = herdr::Settings::load(&Config::default(), |_| None).unwrap();
+    let (loops, panes) = (Loops::new((0, LONG)), herdr::State::new(panes).unwrap());
+    Arc::new(Host::new(paths, "titan".parse().unwrap(), stop, wake, None, loops, panes))
+}
+
 struct Events(Mutex<Sender<LocalEvent>>);
 
 impl Sink for Events {
@@ -54,19 +64,12 @@ impl World {
     }
 
     fn open(dir: TempDir) -> Self {
-        let paths = Paths { config: dir.path().join("c.json"), data: dir.path().join("data") };
-        fs::create_dir_all(&paths.data).unwrap();
-        let (stop, wake) = (Shutdown::new(), Wake::new().unwrap());
-        let panes = herdr::Settings::load(&Config::default(), |_| None).unwrap();
-        let panes = herdr::State::new(panes).unwrap();
-        let loops = Loops::new((0, Duration::from_secs(1)));
-        let host = Arc::new(Host::new(paths, "titan".parse().unwrap(), stop, wake, None, loops, panes));
+        let host = host(dir.path());
         let gateway = Gateway::open(Home::at(dir.path()), &host).unwrap().unwrap();
         let (tell, events) = channel();
         let sink: Arc<dyn Sink> = Arc::new(Events(Mutex::new(tell)));
         Self { dir, host, gateway, sink, events }
     }
-
     fn submit(&self, session: &str, text: &str) -> Result<(), Refusal> {
         self.gateway.submit(Trigger {
             source: "local",
@@ -104,12 +107,12 @@ impl World {
     }
 
     fn is_nothing_left(&self) -> bool {
-        fs::read_dir(self.dir.path().join("data/runs")).unwrap().count() == 0
+        fs::read_dir(self.dir.path().join("data/runs/local")).unwrap().count() == 0
     }
 }
 
 /// Waits until something is so.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let waiting = Shutdown::new();
     let found = (0..3000).any(|_| is_so() || waiting.wait(Some(Duration::from_millis(10))));
     assert!(found, "{what}");
@@ -434,7 +437,7 @@ fn a_daemon_that_was_killed_leaves_no_group_behind() {
         |event: &LocalEvent| matches!(event, LocalEvent::ReplyDelta { line, .. } if line == "ready");
     while !is_ready(&world.next()) {}
     // What the next daemon does; that this one still waits makes no difference.
-    let again = Engine::open(Home::at(world.dir.path()), &world.host).unwrap();
+    let again = Engine::open(Home::at(world.dir.path()), &world.host, LOCAL, ApiLimits::default()).unwrap();
     assert!(matches!(world.next(), LocalEvent::Reply { text, .. } if text == "tiny exited -1.\n"));
     assert_eq!(again.runs.orphans().unwrap(), []);
 }
@@ -445,5 +448,5 @@ fn the_home_is_used_as_it_is_and_nothing_in_it_is_for_others() {
     world.reply("hi");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&world.dir.path().join("audit.log")), 0o600);
-    assert_eq!(mode(&world.dir.path().join("data/runs")), 0o700);
+    assert_eq!(mode(&world.dir.path().join("data/runs/local")), 0o700);
 }

@@ -8,7 +8,6 @@
 mod pane;
 mod roster;
 mod socket;
-mod transcript;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -9,17 +9,21 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::socket::Socket;
-use super::{Health, Held, locked, transcript};
+use super::{Health, Held, locked};
+use crate::addr::Name;
 use crate::clock::Mono;
+use crate::daemon::claim;
 use crate::daemon::dispatch::{Carrier, Dispatch};
 use crate::daemon::host::Host;
 use crate::daemon::registry::Session;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{
-    Agent, Delivery, Fault, Hold, Job, Request, Step, Told, Verdict, is_free, pane_text,
+    Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
+use crate::store::spool::agents::Place;
 use crate::store::spool::inbox::Outcome;
+use crate::store::transcript;
 
 /// What the Worker is told while a person is in the way. It costs no attempt.
 const BUSY: &str = "draft_busy";
@@ -84,6 +88,7 @@ pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: S
     while !line.is_over() {
         line.round();
     }
+    line.session.mailbox.close();
     line.forget_hold();
     line.dispatch.end(host, &line.session);
     tracing::info!(agent = %line.session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
@@ -98,6 +103,10 @@ impl Line<'_> {
     fn round(&mut self) {
         if let Some(session) = locked(&self.shared.renamed).take() {
             self.take_name(session);
+        }
+        for claim in self.session.mailbox.take_claims() {
+            let renamed = self.claim(&claim.name);
+            claim.answer(renamed);
         }
         self.dispatch.advance(self.host, &mut self.queue);
         if let Some((id, envelope)) = self.queue.0.pop_front() {
@@ -148,7 +157,9 @@ impl Line<'_> {
             Verdict::Shown(proof) => {
                 tracing::debug!(id, pane, ?proof, "the agent has it");
                 self.forget_hold();
-                self.dispatch.answered(id, Outcome::Injected, now);
+                let is_only_seen = proof == Proof::Screen;
+                let outcome = if is_only_seen { Outcome::Seen } else { Outcome::Injected };
+                self.dispatch.answered(id, outcome, now);
             }
             Verdict::Failed { code } => {
                 tracing::info!(id, pane, code, "a delivery to a pane failed; it is tried again");
@@ -181,6 +192,17 @@ impl Line<'_> {
             }
             delivery.told(told);
         }
+    }
+
+    /// Gives the agent the name that it claims, here and in Herdr; where Herdr does not take it, it keeps the old one.
+    fn claim(&mut self, name: &Name) -> Result<Place, String> {
+        let old = self.session.place.name.clone();
+        let place = claim::rename(self.host, &mut self.session, &mut self.dispatch, name)?;
+        if let Err(fault) = self.ask(&Request::rename(&self.shared.agent.pane_id, name.as_str())) {
+            claim::rename(self.host, &mut self.session, &mut self.dispatch, &old)?;
+            return Err(format!("Herdr does not take it: {fault}"));
+        }
+        Ok(place)
     }
 
     fn ask(&self, request: &Request) -> Result<Value, Fault> {
@@ -261,7 +283,7 @@ impl Line<'_> {
         self.host.registry.enter(session.clone());
         self.session = session;
         let moved = self.host.spool().and_then(|mut spool| {
-            spool.readdress(old.as_str(), new.as_str())?;
+            spool.readdress(&old, &new)?;
             Dispatch::new(spool, new.as_str(), self.host.now())
         });
         match moved {

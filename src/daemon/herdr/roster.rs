@@ -299,7 +299,9 @@ impl Roster<'_> {
     fn place(&self, who: &Identity, agent: &Agent, taken: &HashSet<String>) -> Result<Place, PlaceError> {
         let declared = agent.name.as_deref().and_then(translated);
         let mut spool = self.host.spool()?;
-        let is_live = |name: &Name| self.host.registry.get(name).is_some_and(|holder| holder.who != *who);
+        let is_live = |name: &Name| {
+            self.host.registry.get(name).is_some_and(|holder| holder.who != *who && !holder.way.gives_way())
+        };
         let make_up = || {
             let name = made_up(who.harness.as_str());
             // Herdr refuses a second one of the same name, and so this one cannot be written down there.

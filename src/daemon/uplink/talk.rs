@@ -2,6 +2,8 @@
 
 mod round;
 
+mod roster;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -9,13 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::roster::Roster;
 use super::Enrolment;
 use crate::addr::AgentAddr;
 use crate::clock::{Backoff, Mono};
 use crate::daemon::host::{Host, RpcCall, SendOutcome};
-use crate::daemon::registry::Version;
+use crate::daemon::life::Pulse;
+use crate::daemon::orders::PAUSED;
 use crate::id::IdKind;
-use crate::limits;
 use crate::net::service::Shutdown;
 use crate::net::ws::{Gone, Heard, Socket};
 use crate::proto::dump::Way;
@@ -26,12 +29,12 @@ use crate::store::StoreError;
 use crate::store::process::Process;
 use crate::store::spool::Spool;
 use crate::store::spool::inbox::{Delivery, Outcome, Received};
-use crate::store::spool::outbox::{Entry, EntryKind};
+use crate::store::spool::outbox::Entry;
 
-/// How often the spool is looked at without a hint.
-const LOOK: Duration = Duration::from_secs(1);
-/// Shortest time between two rosters when only a state has changed.
-const ROSTER_SETTLES: Duration = Duration::from_secs(1);
+/// Longest time that this thread sleeps; every hint wakes it.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Wait after the spool could not be read or written.
+const SPOOL_FAILED: Duration = Duration::from_secs(1);
 /// Messages under way at once.
 const SENDS: usize = 32;
 /// Time after which a message that was not answered is sent again.
@@ -46,7 +49,17 @@ enum End {
     /// Our machine ends it.
     Ours(Close),
     /// The peer or the network did.
-    Theirs(String),
+    Theirs(Gone),
+}
+
+/// A connection that was.
+pub(super) struct Ended {
+    /// How long the Worker took part.
+    pub(super) lasted: Duration,
+    /// The code that the Worker closed it with, if it did.
+    pub(super) code: Option<u16>,
+    /// Why it ended.
+    pub(super) why: String,
 }
 
 pub(super) struct Talk<'a> {
@@ -56,11 +69,13 @@ pub(super) struct Talk<'a> {
     socket: Socket,
     machine: DaemonEnd,
     me: Process,
+    pulse: &'a Pulse,
     deadline: Option<Mono>,
+    /// When to look again for what is to be said, unless a hint comes first.
+    look_at: Option<Mono>,
     /// When the Worker took the hello.
     ready_at: Option<Mono>,
-    /// What the newest roster was made from, and when it went out.
-    roster: Option<(Version, Mono)>,
+    roster: Roster,
     /// Messages under way, and when each is given up.
     sends: HashMap<String, (u32, Mono)>,
     calls: HashMap<String, Sender<Result<Value, RpcError>>>,
@@ -78,6 +93,7 @@ impl<'a> Talk<'a> {
         spool: Spool,
         socket: Socket,
         enrolment: &Enrolment,
+        pulse: &'a Pulse,
     ) -> Self {
         let now = host.now();
         let config = DaemonConfig {
@@ -91,9 +107,11 @@ impl<'a> Talk<'a> {
             socket,
             machine: DaemonEnd::new(config, now),
             me: Process::current(),
+            pulse,
             deadline: None,
+            look_at: None,
             ready_at: None,
-            roster: None,
+            roster: Roster::default(),
             sends: HashMap::new(),
             calls: HashMap::new(),
             call_count: 0,
@@ -102,8 +120,8 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Talks until the connection ends; answers how long the Worker took part, and why it ended.
-    pub(super) fn run(mut self) -> (Duration, String) {
+    /// Talks until the connection ends.
+    pub(super) fn run(mut self) -> Ended {
         let end = loop {
             if let Err(end) = self.round() {
                 break end;
@@ -112,15 +130,19 @@ impl<'a> Talk<'a> {
         let lasted = self.ready_at.map_or(Duration::ZERO, |at| self.host.now().since(at));
         self.let_go();
         match end {
-            End::Theirs(why) => (lasted, why),
+            End::Theirs(gone) => {
+                let code = if let Gone::Closed { code, .. } = gone { Some(code) } else { None };
+                Ended { lasted, code, why: gone.to_string() }
+            }
             End::Ours(close) => {
                 self.socket.close(close.code, &close.reason);
-                (lasted, close.reason)
+                Ended { lasted, code: None, why: close.reason }
             }
         }
     }
 
     fn round(&mut self) -> Result<(), End> {
+        self.pulse.beat();
         let is_more = self.hear()?;
         self.store_heard();
         if self.machine.is_ready() {
@@ -133,7 +155,7 @@ impl<'a> Talk<'a> {
         }
         self.drain()?;
         let wait = if is_more { Duration::ZERO } else { self.longest_wait() };
-        self.socket.wait(&self.host.uplink, wait).map_err(|gone| End::Theirs(gone.to_string()))?;
+        self.socket.wait(&self.host.uplink, wait).map_err(End::Theirs)?;
         let now = self.host.now();
         if self.deadline.is_some_and(|at| now >= at) {
             self.deadline = None;
@@ -143,8 +165,8 @@ impl<'a> Talk<'a> {
     }
 
     fn longest_wait(&self) -> Duration {
-        let deadline = self.deadline.map(|at| at.since(self.host.now()));
-        deadline.unwrap_or(LOOK).min(LOOK)
+        let next = [self.deadline, self.look_at, self.stop_at].into_iter().flatten().min();
+        next.map_or(LONGEST_WAIT, |at| at.since(self.host.now()).min(LONGEST_WAIT))
     }
 
     /// Hands what has come to the machine; answers whether there may be more.
@@ -164,7 +186,7 @@ impl<'a> Talk<'a> {
                     self.store_heard();
                     return Err(match gone {
                         Gone::Fault { code, reason } => End::Ours(Close { code, reason: reason.to_owned() }),
-                        gone => End::Theirs(gone.to_string()),
+                        gone => End::Theirs(gone),
                     });
                 }
             }
@@ -179,7 +201,7 @@ impl<'a> Talk<'a> {
                     if let Some(log) = &self.host.wire_log {
                         log.record(self.host.wall(), Way::Forth, &text);
                     }
-                    self.socket.write(text).map_err(|gone| End::Theirs(gone.to_string()))?;
+                    self.socket.write(text).map_err(End::Theirs)?;
                 }
                 Output::WakeAt(at) => self.deadline = Some(at),
                 Output::Close(close) => return Err(End::Ours(close)),
@@ -248,13 +270,18 @@ impl<'a> Talk<'a> {
         let received = self.spool.receive(heard, self.host.wall())?;
         self.note_heard(heard, &received);
         let waiting = heard.iter().zip(received).filter(|(_, received)| *received != Received::Injected);
-        let agents: BTreeSet<&str> = waiting.map(|(delivery, _)| delivery.agent.as_str()).collect();
+        let waiting: Vec<&Delivery> = waiting.map(|(delivery, _)| delivery).collect();
+        let agents: BTreeSet<&str> = waiting.iter().map(|delivery| delivery.agent.as_str()).collect();
         for agent in agents {
             // First the row, then the look for a session: one that leaves in between gives the row back itself.
             if !self.host.registry.wake(agent) {
                 let is_known = self.spool.knows_agent(agent)?;
                 let code = if is_known { "adapter_unavailable" } else { "agent_not_found" };
                 self.spool.give_back(agent, code, self.host.wall())?;
+            } else if self.host.is_paused() {
+                for Delivery { id, .. } in waiting.iter().filter(|delivery| delivery.agent == agent) {
+                    self.spool.refused(id, agent, PAUSED, true, self.host.wall())?;
+                }
             }
         }
         Ok(())
@@ -262,6 +289,7 @@ impl<'a> Talk<'a> {
 
     /// Everything that is due to the Worker.
     fn say(&mut self) {
+        self.look_at = None;
         self.say_roster();
         for RpcCall { method, params, answer } in self.host.take_calls() {
             self.call_count += 1;
@@ -271,22 +299,21 @@ impl<'a> Talk<'a> {
         }
         if let Err(err) = self.say_answers().and_then(|()| self.say_messages()) {
             tracing::error!(%err, "could not use the spool; trying again");
+            self.look_by(self.host.now() + SPOOL_FAILED);
         }
     }
 
+    /// There is something to look for then.
+    fn look_by(&mut self, at: Mono) {
+        self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
     fn say_roster(&mut self) {
-        let (now, version) = (self.host.now(), self.host.registry.version());
-        let is_due = self.roster.is_none_or(|(told, at)| {
-            let age = now.since(at);
-            told.members != version.members
-                || (told != version && age >= ROSTER_SETTLES)
-                || age >= limits::ROSTER_REFRESH
-        });
-        if is_due {
-            let (agents, version) = self.host.registry.roster();
+        let registry = &self.host.registry;
+        if let Some(agents) = self.roster.due(registry, self.host.now(), self.sends.is_empty()) {
             self.machine.roster(agents);
-            self.roster = Some((version, now));
         }
+        self.roster.next(registry).into_iter().for_each(|at| self.look_by(at));
     }
 
     fn say_answers(&mut self) -> Result<(), StoreError> {
@@ -297,7 +324,7 @@ impl<'a> Talk<'a> {
             }
             for answer in &answers {
                 match &answer.outcome {
-                    Outcome::Injected => self.machine.deliver_ack(&answer.id, &answer.agent),
+                    Outcome::Injected | Outcome::Seen => self.machine.deliver_ack(&answer.id, &answer.agent),
                     Outcome::Refused { code, retryable } => {
                         self.machine.deliver_nak(&answer.id, &answer.agent, code, *retryable);
                     }
@@ -315,12 +342,27 @@ impl<'a> Talk<'a> {
         for id in late {
             self.try_later(&id, "the Worker did not answer");
         }
+        if let Some(until) = self.sends.values().map(|(_, until)| *until).min() {
+            self.look_by(until);
+        }
         let room = SENDS.saturating_sub(self.sends.len());
-        let is_due = self.spool.outbox().next_due(EntryKind::Message, wall)?.is_some_and(|at| at <= wall);
-        if room == 0 || !is_due || self.stop.is_triggered() {
+        if room == 0 || self.stop.is_triggered() {
             return Ok(());
         }
-        for entry in self.spool.outbox().claim_due(EntryKind::Message, self.me, wall, wall, room)? {
+        match self.spool.outbox().next_message_due(wall)? {
+            Some(at) if at <= wall => {}
+            at => {
+                let wait = at.map(|at| Duration::from_millis(at.0.abs_diff(wall.0)));
+                wait.into_iter().for_each(|wait| self.look_by(now + wait));
+                return Ok(());
+            }
+        }
+        let entries = self.spool.outbox().claim_messages(self.me, wall, room)?;
+        let senders = entries.iter().filter_map(|entry| entry.from.as_deref()?.split('@').next());
+        if let Some(agents) = self.roster.with(senders, &self.host.registry, now) {
+            self.machine.roster(agents);
+        }
+        for entry in entries {
             let (id, attempts) = (entry.id.clone(), entry.attempts);
             match frame(entry) {
                 Ok(frame) => {

@@ -1,6 +1,6 @@
 //! An adapter's end of one connection to `agent.sock`.
 
-use super::{AdapterFrame, HostFrame, Register, decode_host};
+use super::{AdapterFrame, HostFrame, Register, VIA_SCREEN, decode_host};
 use crate::clock::Mono;
 use crate::limits;
 use crate::proto::outputs::Outputs;
@@ -82,7 +82,14 @@ impl AdapterSide {
     /// Says that the envelope is durably visible in the session. Before the registration it waits.
     pub fn ack(&mut self, id: &str) {
         let capability = String::new();
-        self.say(AdapterFrame::DeliverAck { id: id.to_owned(), persisted: true, capability });
+        self.say(AdapterFrame::DeliverAck { id: id.to_owned(), persisted: true, via: None, capability });
+    }
+
+    /// Says that the envelope was typed and that the terminal has shown it, which is all that is known. Before the
+    /// registration it waits.
+    pub fn seen(&mut self, id: &str) {
+        let (via, capability) = (Some(VIA_SCREEN.to_owned()), String::new());
+        self.say(AdapterFrame::DeliverAck { id: id.to_owned(), persisted: true, via, capability });
     }
 
     /// Says that the envelope did not get into the session. Before the registration it waits.

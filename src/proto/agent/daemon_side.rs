@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
-use super::{AdapterFrame, HostFrame, PROTO, Register, decode_adapter};
+use super::{AdapterFrame, HostFrame, PROTO, Register, VIA_SCREEN, decode_adapter};
 use crate::addr::{Harness, Name};
 use crate::clock::Mono;
 use crate::limits;
@@ -46,6 +46,8 @@ pub enum DaemonSideEvent {
     Ack {
         /// The delivery.
         id: String,
+        /// Only the terminal has shown it; whether the session keeps it is not known.
+        is_only_seen: bool,
     },
     /// The envelope did not get into the session. At most one for each `deliver`.
     Nak {
@@ -243,9 +245,10 @@ impl DaemonSide {
 
     fn frame(&mut self, frame: AdapterFrame, now: Mono) {
         match frame {
-            AdapterFrame::DeliverAck { id, persisted: true, .. } => {
+            AdapterFrame::DeliverAck { id, persisted: true, via, .. } => {
                 self.open.remove(&id);
-                self.out.event(DaemonSideEvent::Ack { id });
+                let is_only_seen = via.as_deref() == Some(VIA_SCREEN);
+                self.out.event(DaemonSideEvent::Ack { id, is_only_seen });
             }
             AdapterFrame::DeliverAck { id, .. } => self.rejected(&id, "adapter_ack_invalid", true),
             AdapterFrame::DeliverNak { id, code, retryable, .. } => {

@@ -17,6 +17,10 @@ pub enum AdapterFrame {
         id: String,
         /// Must be true; anything else counts as a refusal.
         persisted: bool,
+        /// How that is known, if it is less than the session's own word: `screen`, when only the terminal has shown
+        /// it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<String>,
         /// As `registered` gave it.
         capability: String,
     },

@@ -25,6 +25,9 @@ pub use adapter_side::{AdapterEvent, AdapterSide};
 pub use daemon_side::{DaemonSide, DaemonSideEvent, NOT_VISIBLE, PeerProcess, status_word};
 pub use frames::{AdapterFrame, HostFrame, Register, decode_adapter, decode_host};
 
+/// What `via` of an ack says when only the terminal has shown the envelope.
+pub const VIA_SCREEN: &str = "screen";
+
 /// The version that both ends speak.
 pub const PROTO: u64 = 1;
 

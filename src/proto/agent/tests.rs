@@ -52,7 +52,7 @@ fn ticked(side: &mut DaemonSide, now: u64) -> Drained<DaemonSideEvent> {
 }
 
 fn ack(id: &str, persisted: bool, capability: &str) -> AdapterFrame {
-    AdapterFrame::DeliverAck { id: id.into(), persisted, capability: capability.into() }
+    AdapterFrame::DeliverAck { id: id.into(), persisted, via: None, capability: capability.into() }
 }
 
 fn nak(id: &str, code: Option<&str>, retryable: bool) -> AdapterFrame {
@@ -69,7 +69,7 @@ fn refused(id: &str, code: &str, retryable: bool) -> DaemonSideEvent {
 }
 
 fn acked(id: &str) -> DaemonSideEvent {
-    DaemonSideEvent::Ack { id: id.into() }
+    DaemonSideEvent::Ack { id: id.into(), is_only_seen: false }
 }
 
 fn told(side: &mut AdapterSide, frame: &HostFrame, now: u64) -> Drained<AdapterEvent> {

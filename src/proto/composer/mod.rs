@@ -71,6 +71,11 @@ pub fn find_any(screen: &str) -> Option<Composer> {
     Some(Composer { text })
 }
 
+/// What a screen shows, without the terminal's own escapes.
+pub fn plain(screen: &str) -> String {
+    rows(screen).iter().flat_map(|row| row.all.iter().copied().chain(['\n'])).collect()
+}
+
 impl Composer {
     /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {

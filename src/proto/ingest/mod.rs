@@ -18,7 +18,7 @@ pub use event::{Event, check_object, parse_event};
 pub use headers::{HeaderError, SignedHeaders, check_headers, parse_timestamp};
 pub use reply::Reply;
 pub use reply_url::{ReplyPrefix, reply_url_allowed};
-pub use retry_after::retry_after;
+pub use retry_after::{http_date, retry_after};
 pub use signature::{Running, Signer};
 
 use crate::text;

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::fmt::rfc2822::DateTimeParser;
-use jiff::tz::Offset;
-
 use crate::clock::Wall;
+use crate::clock::calendar::{Civil, number};
 use crate::limits::RETRY_AFTER_MAX;
 
 /// The wait that a `Retry-After` asks for: seconds, or a date in one of the three forms of RFC 9110; at most an hour.
@@ -18,38 +14,63 @@ pub fn retry_after(value: &str, now: Wall) -> Option<Duration> {
         // More digits than a number holds is a long time, too.
         return Some(value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
     }
-    let at = http_date(value, now)?.as_millisecond();
-    let wait = u64::try_from(at.saturating_sub(now.0)).unwrap_or(0);
+    let at = http_date(value, now)?;
+    let wait = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     Some(Duration::from_millis(wait).min(RETRY_AFTER_MAX))
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, and the two obsolete forms that are still to be understood:
-/// `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994`.
-fn http_date(value: &str, now: Wall) -> Option<Timestamp> {
-    if let Ok(at) = DateTimeParser::new().parse_timestamp(value) {
-        return Some(at);
-    }
-    // The last day of 9999 is a way to say never, and beyond what a timestamp holds.
-    let utc = |date: DateTime| {
-        Offset::UTC.to_timestamp(date).ok().or((date.year() == 9999).then_some(Timestamp::MAX))
-    };
-    for form in ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"] {
-        if let Ok(date) = DateTime::strptime(form, value) {
-            return utc(date);
+/// The time that a field like `Date` tells, as `Sun, 06 Nov 1994 08:49:37 GMT` or in one of the two obsolete forms that
+/// are still to be understood: `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994` (RFC 9110). `now` says in
+/// which century it is.
+pub fn http_date(value: &str, now: Wall) -> Option<Wall> {
+    let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    match words[..] {
+        [weekday, day, month, year, time, "GMT"] => {
+            Some(date(year_of(year)?, month, day, time)?).filter(|at| is_on(*at, weekday.strip_suffix(',')))
         }
+        [weekday, month, day, time, year] => {
+            Some(date(year_of(year)?, month, day, time)?).filter(|at| is_on(*at, Some(weekday)))
+        }
+        // The name of the day says nothing: for a year of two digits it depends on the century.
+        [weekday, short, time, "GMT"] if weekday.ends_with(',') => of_two_digits(short, time, now),
+        _ => None,
     }
-    // The name of the day says nothing: for a year of two digits it depends on the century.
-    let (_, date) = value.split_once(", ")?;
-    let date = DateTime::strptime("%d-%b-%y %H:%M:%S GMT", date).ok()?;
-    let this_year = Offset::UTC.to_datetime(Timestamp::from_millisecond(now.0).ok()?).year();
-    let century = i64::from(this_year) / 100 * 100;
-    let year = century + i64::from(date.year()) % 100;
-    let in_year = |year: i64| utc(date.with().year(i16::try_from(year).ok()?).build().ok()?);
-    // It is the latest such year that is not more than 50 years ahead.
-    let is_far = |at: &Timestamp| at.as_millisecond().saturating_sub(now.0) > FIFTY_YEARS_MS;
-    [year + 100, year, year - 100].into_iter().filter_map(in_year).find(|at| !is_far(at))
+    .map(Civil::wall)
 }
 
+/// `06-Nov-94`: of the years that end so, the latest that is not more than 50 years ahead.
+fn of_two_digits(short: &str, time: &str, now: Wall) -> Option<Civil> {
+    let mut parts = short.splitn(3, '-');
+    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+    let year = Some(year).filter(|year| year.len() == 2).and_then(|year| number(year.as_bytes()))?;
+    let year = Civil::of(now)?.year / 100 * 100 + year;
+    let is_far = |at: &Civil| at.wall().0.saturating_sub(now.0) > FIFTY_YEARS_MS;
+    let years = [year + 100, year, year - 100].into_iter();
+    years.filter_map(|year| date(year, month, day, time)).find(|at| !is_far(at))
+}
+
+fn year_of(text: &str) -> Option<i64> {
+    Some(text).filter(|text| text.len() == 4).and_then(|text| number(text.as_bytes()))
+}
+
+fn date(year: i64, month: &str, day: &str, time: &str) -> Option<Civil> {
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let month = i64::try_from(month).ok()?;
+    let (day, milli) = (number(day.as_bytes())?, 0);
+    let mut parts = time.splitn(3, ':').map(|part| Some(part).filter(|part| part.len() == 2));
+    let mut next = || number(parts.next()??.as_bytes());
+    Civil { year, month, day, hour: next()?, minute: next()?, second: next()?, milli }.checked()
+}
+
+fn is_on(at: Civil, weekday: Option<&str>) -> bool {
+    weekday.is_some_and(|weekday| {
+        WEEKDAYS.iter().position(|name| *name == weekday) == usize::try_from(at.weekday()).ok()
+    })
+}
+
+const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const FIFTY_YEARS_MS: i64 = 50 * 365 * 86_400_000;
 
 #[cfg(test)]

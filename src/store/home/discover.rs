@@ -31,6 +31,15 @@ impl Found {
 }
 
 impl Home {
+    /// The agents that messages of others may run, and that can be run for one. Those that only the directory has in
+    /// which the daemon happens to run are not among them.
+    pub fn on_the_mesh(&self) -> Vec<Manifest> {
+        let elsewhere = Self { cwd: None, ..self.clone() };
+        let mut agents = elsewhere.discover().agents;
+        agents.retain(|agent| agent.is_on_the_mesh && agent.unfit.is_none());
+        agents
+    }
+
     /// Looks for agents: directly below each directory of `$DOTAGENT_ROOT`, `agents` of the home, `agents` of the
     /// directory that the daemon runs in, and that directory itself. The first one of a name is it; within a directory
     /// they are looked at by the names of theirs.
@@ -106,5 +115,7 @@ mod tests {
         assert_eq!(broken.path, first.join("a/agent.toml"));
         assert!(broken.why.contains("line 2"), "{}", broken.why);
         assert_eq!(found.get("deep"), None);
+        let names: Vec<_> = home.on_the_mesh().into_iter().map(|agent| agent.name).collect();
+        assert_eq!(names, ["tiny", "other"]);
     }
 }

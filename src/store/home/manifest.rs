@@ -44,6 +44,8 @@ pub struct Manifest {
     pub assistant: Option<Assistant>,
     /// Why a trigger cannot run it, though the manifest is well formed.
     pub unfit: Option<&'static str>,
+    /// Whether messages of others may run it: `[transit] mesh`.
+    pub is_on_the_mesh: bool,
 }
 
 /// `[assistant]`, when it is enabled.
@@ -94,6 +96,8 @@ struct File {
     #[serde(default)]
     lifecycle: LifecycleTable,
     assistant: Option<AssistantTable>,
+    #[serde(default)]
+    transit: TransitTable,
     #[serde(default)]
     schedules: Vec<ScheduleTable>,
     #[serde(default)]
@@ -177,6 +181,12 @@ enum WayTable {
 }
 
 #[derive(Deserialize)]
+#[serde(default)]
+struct TransitTable {
+    mesh: bool,
+}
+
+#[derive(Deserialize)]
 struct ScheduleTable {
     #[serde(default)]
     id: String,
@@ -187,6 +197,12 @@ struct ScheduleTable {
 impl Default for EnvTable {
     fn default() -> Self {
         Self { inherit: true, extra: BTreeMap::new() }
+    }
+}
+
+impl Default for TransitTable {
+    fn default() -> Self {
+        Self { mesh: true }
     }
 }
 
@@ -219,7 +235,7 @@ impl Manifest {
     pub fn parse(dir: &Path, text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|err| one_line(&err))?;
         file.check()?;
-        let File { agent, run, env, lifecycle, assistant, schedules, preflight } = file;
+        let File { agent, run, env, lifecycle, assistant, transit, schedules, preflight } = file;
         let schedule = schedules.into_iter().next();
         let mut args = run.args;
         let (schedule, more) = schedule.map(|first| (first.id, first.args)).unwrap_or_default();
@@ -246,6 +262,7 @@ impl Manifest {
             schedule: if schedule.is_empty() { TRIGGER.to_owned() } else { schedule },
             assistant: assistant.filter(|table| table.enabled).map(Assistant::from),
             unfit,
+            is_on_the_mesh: transit.mesh,
         })
     }
 }
@@ -342,7 +359,7 @@ mod tests {
         assert_eq!(found.timeout, Duration::from_secs(1800));
         assert_eq!((found.working_dir.as_path(), found.schedule.as_str()), (Path::new("/a/tiny"), "trigger"));
         assert!(found.args.is_empty() && found.inherits_env && !found.is_assistant_v1);
-        assert_eq!((found.assistant, found.unfit), (None, None));
+        assert_eq!((found.assistant, found.unfit, found.is_on_the_mesh), (None, None, true));
     }
 
     #[test]
@@ -385,6 +402,8 @@ mod tests {
             id = "other"
             [security]
             network = false
+            [transit]
+            mesh = false
         "#;
         let found = parse(text).unwrap();
         assert_eq!(found.args, ["x", "--all"]);
@@ -392,7 +411,7 @@ mod tests {
             (found.schedule.as_str(), found.working_dir.as_path()),
             ("nightly", Path::new("/a/tiny/work"))
         );
-        assert!(found.is_assistant_v1 && !found.inherits_env);
+        assert!(found.is_assistant_v1 && !found.inherits_env && !found.is_on_the_mesh);
         assert_eq!(found.extra_env["A"], "b");
         let assistant = found.assistant.unwrap();
         assert_eq!((assistant.memory, assistant.transcript_bytes_max), (false, 9));

@@ -10,6 +10,7 @@ pub mod discover;
 mod frontmatter;
 pub mod manifest;
 pub mod memory;
+pub mod owed;
 pub mod runs;
 pub mod settings;
 
@@ -81,9 +82,9 @@ impl Home {
         &self.dir
     }
 
-    /// The socket of the local client API.
-    pub fn api_sock(&self) -> PathBuf {
-        self.socket_dir.join("api.sock")
+    /// Where the socket of the local client API is.
+    pub fn socket_dir(&self) -> &Path {
+        &self.socket_dir
     }
 
     /// `config.toml`.
@@ -125,13 +126,13 @@ mod tests {
     fn the_variables_say_where_the_home_is() {
         let found = home(&[("HOME", "/h")]).unwrap();
         assert_eq!(found.config(), Path::new("/h/.config/dotagent/config.toml"));
-        assert_eq!(found.api_sock(), Path::new("/h/.config/dotagent/api.sock"));
+        assert_eq!(found.socket_dir(), Path::new("/h/.config/dotagent"));
         let found = home(&[("HOME", "/h"), ("DOTAGENT_HOME", "d"), ("TRANSIT_AGENTS_HOME", "")]).unwrap();
         assert_eq!(found.audit_log(), Path::new("/here/d/audit.log"));
         let found = home(&[("DOTAGENT_HOME", "/d"), ("TRANSIT_AGENTS_HOME", "/t")]).unwrap();
-        assert_eq!((found.dir(), found.api_sock()), (Path::new("/t"), PathBuf::from("/d/api.sock")));
+        assert_eq!((found.dir(), found.socket_dir()), (Path::new("/t"), Path::new("/d")));
         let found = home(&[("HOME", "/h"), ("TRANSIT_AGENTS_HOME", "/t")]).unwrap();
-        assert_eq!(found.api_sock(), Path::new("/t/api.sock"));
+        assert_eq!(found.socket_dir(), Path::new("/t"));
         assert_eq!(home(&[("HOME", "relative")]), Err(NoAgentsHome));
     }
 

@@ -39,9 +39,9 @@ pub struct Orphan {
 }
 
 impl Runs {
-    /// The runs of the daemon whose data directory this is.
-    pub fn of(data: &Path) -> Self {
-        Self { dir: data.join("runs") }
+    /// The runs of one part of the daemon whose data directory this is.
+    pub fn of(data: &Path, part: &str) -> Self {
+        Self { dir: data.join("runs").join(part) }
     }
 
     /// Makes the directory of a new run, before it is begun.
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn what_a_killed_daemon_left_running_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let runs = Runs::of(dir.path());
+        let runs = Runs::of(dir.path(), "local");
         assert_eq!(runs.orphans().unwrap(), []);
         let (noted, unnoted, over) = (runs.begin().unwrap(), runs.begin().unwrap(), runs.begin().unwrap());
         let (mut first, mut second, mut third) = (start(&noted), start(&unnoted), start(&over));
@@ -186,17 +186,20 @@ mod tests {
         assert_eq!(runs.orphans().unwrap(), []);
         std::mem::forget((noted, unnoted));
         runs.forget().unwrap();
-        assert_eq!(fs::read_dir(dir.path().join("runs")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(dir.path().join("runs/local")).unwrap().count(), 0);
     }
 
     #[test]
     fn the_pid_of_another_process_is_not_the_runs() {
         let dir = tempfile::tempdir().unwrap();
-        let run = Runs::of(dir.path()).begin().unwrap();
+        let run = Runs::of(dir.path(), "local").begin().unwrap();
         for record in ["1 5 elsewhere", &format!("{} 1 {}", std::process::id(), boot()), "x", ""] {
-            fs::write(dir.path().join("runs").join(run.dir.file_name().unwrap()).join("process"), record)
-                .unwrap();
-            assert_eq!(Runs::of(dir.path()).orphans().unwrap(), [], "{record}");
+            fs::write(
+                dir.path().join("runs/local").join(run.dir.file_name().unwrap()).join("process"),
+                record,
+            )
+            .unwrap();
+            assert_eq!(Runs::of(dir.path(), "local").orphans().unwrap(), [], "{record}");
         }
     }
 }

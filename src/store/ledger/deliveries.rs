@@ -12,7 +12,7 @@ mod room;
 
 pub(super) use self::add::{Fresh, add, add_to_room};
 pub(super) use self::room::{abandon, adopt, give_up};
-use super::messages::{DRAFT_BUSY, Queue};
+use super::messages::{DRAFT_BUSY, Queue, is_free};
 use super::{Row, StoreError, Tx, values};
 use crate::clock::{Backoff, Wall, channel_redelivery};
 
@@ -236,7 +236,7 @@ pub fn dispatched(
 }
 
 /// The daemon could not deliver it; it is tried again at the answered time. An attempt that was refused was not
-/// shown, and one that met a person's typing costs nothing at all.
+/// shown, and one that met a person's typing, or a pause, costs nothing at all.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
@@ -249,7 +249,7 @@ pub fn refused(
     now: Wall,
 ) -> Result<Option<(String, Wall)>, StoreError> {
     let Some(found) = unsettled(tx, org_id, host, id, agent)? else { return Ok(None) };
-    let free = code == DRAFT_BUSY;
+    let free = is_free(code);
     let misses = if free { found.misses.saturating_sub(1) } else { found.misses };
     let next = now + if free { Backoff::DELIVERY.cap } else { Backoff::DELIVERY.after(misses) };
     tx.execute(

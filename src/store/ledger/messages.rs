@@ -30,6 +30,13 @@ pub use crate::proto::envelope::SYSTEM;
 pub const OPERATOR: &str = "operator@transit";
 /// What a daemon says when a person is typing where the envelope would go: it costs no attempt.
 pub(super) const DRAFT_BUSY: &str = "draft_busy";
+/// What a daemon says that its operator has paused: it costs no attempt either.
+const PAUSED: &str = "paused";
+
+/// Whether a refusal with this code is held against nothing: the time that it lasts is a person's.
+pub(super) fn is_free(code: &str) -> bool {
+    matches!(code, DRAFT_BUSY | PAUSED)
+}
 
 /// An agent whose queue has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -190,7 +190,7 @@ pub fn update(
 }
 
 /// Deletes a room: nothing can be said in it any more, and its name is free. What was said before still reaches whoever
-/// was a member then. Events that wait for a first member are settled: a room that gets the name is another one.
+/// was a member then, events too. Those that wait for a first member are settled: a room that gets the name is another one.
 ///
 /// # Errors
 /// [`Refusal::NoRoom`], and [`Refusal::RoomInUse`] while a source sends its events there.
@@ -205,12 +205,13 @@ pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Name, now: Wall) -> Result<RoomR
     if let Some(source_name) = source {
         return Err(Refusal::RoomInUse { room: name.to_string(), source_name }.into());
     }
+    let members: Vec<Queue> = members(tx, org_id, &room)?.into_iter().map(|member| member.queue).collect();
     tx.execute("DELETE FROM room_member WHERE org_id = ?1 AND room_seq = ?2", values![org_id, room.seq])?;
     tx.execute(
         "UPDATE room SET deleted_at = ?3 WHERE org_id = ?1 AND seq = ?2",
         values![org_id, room.seq, now],
     )?;
-    deliveries::abandon(tx, org_id, name, now)?;
+    deliveries::abandon(tx, org_id, name, &members, now)?;
     Ok(room)
 }
 

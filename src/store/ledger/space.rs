@@ -71,6 +71,12 @@ impl Space {
         self.is_tight.load(Ordering::Relaxed)
     }
 
+    /// Whoever simulates a disk says how it is.
+    #[cfg(feature = "simulation")]
+    pub(super) fn set_tight(&self, is_tight: bool) {
+        self.is_tight.store(is_tight, Ordering::Relaxed);
+    }
+
     /// Looks whether there is too little room. Cheap enough for every commit.
     pub(super) fn watch(&self) {
         if !self.is_guarded.load(Ordering::Relaxed) || self.is_tight() {

@@ -20,6 +20,21 @@ pub enum Crash {
     After,
 }
 
+/// How much room there is on the disk of a stepped ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Disk {
+    /// Enough.
+    #[default]
+    Free,
+    /// So little that nothing new is taken.
+    Tight,
+    /// None: a commit that needs a new page fails, but for those that the ballast makes room for.
+    Full,
+}
+
+/// Pages that the ballast of a simulated disk makes room for.
+const BALLAST_PAGES: u32 = 16;
+
 /// The writer of a stepped ledger.
 pub(super) struct Steps(Mutex<State>);
 
@@ -29,6 +44,8 @@ struct State {
     /// Commits until the process dies, and where.
     crash: Option<(u64, Crash)>,
     died: Option<Crash>,
+    /// There is room to give up when the disk is full.
+    has_ballast: bool,
 }
 
 impl Steps {
@@ -59,7 +76,7 @@ impl Db {
             checkpoint::Watch::unheard(space.clone()),
             (work.clone(), through.clone()),
         )?;
-        let state = State { writer, jobs: Vec::new(), crash: None, died: None };
+        let state = State { writer, jobs: Vec::new(), crash: None, died: None, has_ballast: false };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             queue: Arc::new(Queue::default()),
@@ -84,6 +101,19 @@ impl Db {
         if let Some(steps) = &self.0.stepped {
             steps.lock().crash = Some((n.max(1), place));
         }
+    }
+
+    /// The room on the disk is another from now on.
+    ///
+    /// # Panics
+    /// When the engine does not take a limit.
+    pub fn set_disk(&self, disk: Disk) {
+        let Some(steps) = &self.0.stepped else { return };
+        let mut state = steps.lock();
+        let limited = state.writer.limit_growth((disk == Disk::Full).then_some(0));
+        limited.expect("a limit on pages is none on rows");
+        state.has_ballast = disk == Disk::Full;
+        self.0.space.set_tight(disk != Disk::Free);
     }
 
     /// Whether the process has died. What it does from now on does not count: no change is made any more.
@@ -128,13 +158,22 @@ impl State {
             self.writer.roll_back();
             return self.die(Crash::Before, 0);
         }
-        let outcome = made.and_then(|()| self.writer.commit(ran));
+        let mut outcome = made.and_then(|()| self.writer.commit(ran));
+        let mut ran = ran;
+        if outcome.as_ref().is_err_and(|err| self.writer.is_full(err)) && self.give_up_ballast() {
+            (ran, outcome) = self.writer.attempt(&mut self.jobs);
+        }
         let committed = if outcome.is_ok() { ran } else { 0 };
         if crash == Some(Crash::After) {
             return self.die(Crash::After, committed);
         }
         self.writer.answer(&mut self.jobs, ran, outcome);
         committed
+    }
+
+    /// Whether that has made room.
+    fn give_up_ballast(&mut self) -> bool {
+        std::mem::take(&mut self.has_ballast) && self.writer.limit_growth(Some(BALLAST_PAGES)).is_ok()
     }
 
     fn die(&mut self, place: Crash, committed: usize) -> usize {
@@ -150,6 +189,25 @@ mod tests {
 
     use super::*;
     use crate::store::ledger::directory;
+
+    #[test]
+    fn a_full_disk_takes_what_the_ballast_has_room_for_and_then_nothing_until_it_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open_stepped(&dir.path().join("w.db")).unwrap();
+        let name = "x".repeat(3_000);
+        let found = |db: &Db, n: u32| {
+            let (slug, name) = (format!("o{n}").parse().unwrap(), name.clone());
+            db.write(move |tx| directory::create_org(tx, &slug, &name)).map(drop)
+        };
+        assert!(db.has_room());
+        db.set_disk(Disk::Full);
+        assert!(!db.has_room());
+        let taken = (0..1_000).find(|n| found(&db, *n).is_err()).unwrap();
+        assert!((1..=u32::from(u8::MAX)).contains(&taken), "{taken}");
+        assert!(matches!(found(&db, taken), Err(StoreError::Full { .. })));
+        db.set_disk(Disk::Free);
+        assert!(db.has_room() && found(&db, taken).is_ok());
+    }
 
     #[test]
     fn a_crash_keeps_all_of_a_group_or_nothing_and_answers_nobody() {

@@ -228,7 +228,7 @@ impl Writer {
     }
 
     /// Answers how many of `jobs` ran, and whether that is committed.
-    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
+    pub(super) fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> (usize, rusqlite::Result<()>) {
         let (ran, made) = self.make(jobs);
         (ran, made.and_then(|()| self.commit(ran)))
     }
@@ -264,7 +264,16 @@ impl Writer {
         }
     }
 
-    fn is_full(&self, err: &rusqlite::Error) -> bool {
+    /// Lets the database grow by so many pages and no more, as a disk does that is nearly full; by any number again with
+    /// `None`.
+    #[cfg(feature = "simulation")]
+    pub(super) fn limit_growth(&self, pages: Option<u32>) -> rusqlite::Result<()> {
+        let has: u32 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        let most = pages.map_or(u32::MAX - 1, |more| has + more);
+        self.connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(()))
+    }
+
+    pub(super) fn is_full(&self, err: &rusqlite::Error) -> bool {
         matches!(StoreError::sql(&self.path, again(err)), StoreError::Full { .. })
     }
 

@@ -57,7 +57,8 @@ pub enum PlaceError {
 impl Spool {
     /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes. A name of
     /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use. What the
-    /// session has claimed since it declared the same name for the first time, it keeps. Its mail goes with it.
+    /// session has claimed since it declared the same name for the first time, it keeps. Mail under a name that it gives
+    /// up stays where it is, because an answer may still come for it; [`readdress`](Self::readdress) moves it.
     ///
     /// # Errors
     /// When the name is in use, none is free, or the place cannot be stored.
@@ -100,9 +101,6 @@ impl Spool {
             };
             let generation = stored.as_ref().map_or(0, |(had, _)| had.generation) + 1;
             let place = Place { name, is_auto, generation };
-            if let Some((had, _)) = stored.as_ref().filter(|(had, _)| had.name != place.name) {
-                renaming::take_along(tx, &had.name, &place.name)?;
-            }
             let declared = declared.or(stored.as_ref().and_then(|(_, before)| before.as_ref()));
             put(tx, who, &place, declared, now)?;
             Ok(Ok(place))

@@ -3,7 +3,9 @@
 
 use rusqlite::named_params;
 
-use super::Spool;
+use super::inbox::SEEN;
+use super::{Spool, renaming};
+use crate::addr::Name;
 use crate::clock::Wall;
 use crate::store::StoreError;
 
@@ -33,19 +35,28 @@ impl Spool {
         })
     }
 
-    /// An agent goes by another name: what waits for it goes with it. What is there under the new name already stays
-    /// as it is.
+    /// A terminal has shown the envelope, which is all that is known. It settles the row, as what a session has does.
+    ///
+    /// # Errors
+    /// When it cannot be stored; then the Worker must not be told either.
+    pub fn seen(&mut self, id: &str, agent: &str, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            tx.prepare_cached(
+                "UPDATE inbox SET state = 'injected', updated_at = ?3, code = ?4,
+                        answer = CASE WHEN from_worker THEN 'ack' END
+                 WHERE id = ?1 AND agent = ?2 AND state <> 'injected'",
+            )?
+            .execute((id, agent, now.0, SEEN))
+            .map(drop)
+        })
+    }
+
+    /// An agent goes by another name: its mail goes with it. What is there under the new name already stays as it is.
     ///
     /// # Errors
     /// When it cannot be stored; then nothing has moved.
-    pub fn readdress(&mut self, old: &str, new: &str) -> Result<(), StoreError> {
-        self.write(|tx| {
-            tx.execute(
-                "UPDATE OR IGNORE inbox SET agent = ?2 WHERE agent = ?1 AND state = 'waiting'",
-                (old, new),
-            )
-            .map(drop)
-        })
+    pub fn readdress(&mut self, old: &Name, new: &Name) -> Result<(), StoreError> {
+        self.write(|tx| renaming::take_along(tx, old, new))
     }
 }
 
@@ -55,8 +66,13 @@ mod tests {
 
     use super::*;
     use crate::store::spool::inbox::{Delivery, Outcome};
+    use crate::store::spool::local::LocalState;
 
     const NOW: Wall = Wall(1_700_000_000_000);
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
 
     fn delivery(agent: &str) -> Delivery {
         Delivery { id: "tx_000000000001".into(), agent: agent.into(), envelope: "e".into(), redelivery: 0 }
@@ -86,15 +102,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_screen_has_shown_is_settled_and_not_called_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        spool.receive(&[delivery("jess")], NOW).unwrap();
+        spool.seen("tx_000000000001", "jess", NOW).unwrap();
+        spool.injected("tx_000000000001", "jess", NOW).unwrap();
+        let answers = spool.unanswered(9).unwrap();
+        assert_eq!(answers.iter().map(|answer| &answer.outcome).collect::<Vec<_>>(), [&Outcome::Seen]);
+        spool.answered(&answers).unwrap();
+        assert!(spool.unanswered(9).unwrap().is_empty() && spool.due("jess", NOW, 9).unwrap().is_empty());
+        assert_eq!(spool.local_deliveries("tx_000000000001").unwrap()[0].state, LocalState::Seen);
+    }
+
+    #[test]
     fn mail_follows_an_agent_to_its_new_name() {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(dir.path()).unwrap();
         spool.receive(&[delivery("jess")], NOW).unwrap();
-        spool.readdress("jess", "jo").unwrap();
+        spool.readdress(&name("jess"), &name("jo")).unwrap();
         assert!(spool.due("jess", NOW, 9).unwrap().is_empty());
         assert_eq!(spool.due("jo", NOW, 9).unwrap().len(), 1);
         spool.receive(&[delivery("jess")], NOW).unwrap();
-        spool.readdress("jess", "jo").unwrap();
+        spool.readdress(&name("jess"), &name("jo")).unwrap();
         assert_eq!(spool.due("jo", NOW, 9).unwrap().len(), 1);
     }
 }

@@ -16,6 +16,8 @@ use crate::store::StoreError;
 
 /// A `due_at` that only a new session or another deliver of the Worker ends.
 const HELD: i64 = i64::MAX;
+/// The `code` of a row that was only seen on a screen.
+pub(super) const SEEN: &str = "screen";
 
 /// One delivery for one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct Answer {
 pub enum Outcome {
     /// It is durably in the session.
     Injected,
+    /// It was typed, and its terminal has shown it; whether the session keeps it is not known. Nothing more will be.
+    Seen,
     /// It is not.
     Refused {
         /// Why, as a stable word.
@@ -302,7 +306,8 @@ impl Spool {
             for answer in answers {
                 let (word, code) = match &answer.outcome {
                     Outcome::Injected => ("ack", None),
-                    Outcome::Refused { code, .. } => ("nak", Some(code)),
+                    Outcome::Seen => ("ack", Some(SEEN)),
+                    Outcome::Refused { code, .. } => ("nak", Some(code.as_str())),
                 };
                 done.execute((answer.seq, word, code))?;
             }
@@ -474,11 +479,11 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
 }
 
 fn answer(row: &Row<'_>) -> rusqlite::Result<Answer> {
-    let outcome = if row.get_ref("answer")?.as_str()? == "ack" {
-        Outcome::Injected
-    } else {
-        let code: Option<String> = row.get("code")?;
-        Outcome::Refused { code: code.unwrap_or_default(), retryable: row.get("retryable")? }
+    let code: Option<String> = row.get("code")?;
+    let outcome = match (row.get_ref("answer")?.as_str()?, code) {
+        ("ack", Some(code)) if code == SEEN => Outcome::Seen,
+        ("ack", _) => Outcome::Injected,
+        (_, code) => Outcome::Refused { code: code.unwrap_or_default(), retryable: row.get("retryable")? },
     };
     Ok(Answer { seq: row.get("seq")?, id: row.get("id")?, agent: row.get("agent")?, outcome })
 }

@@ -1,6 +1,7 @@
 //! What the inbox knows of a message that may never have left this host.
 
 use super::Spool;
+use super::inbox::SEEN;
 use crate::clock::Wall;
 use crate::store::StoreError;
 
@@ -26,6 +27,8 @@ pub enum LocalState {
     Waiting,
     /// The session has it durably.
     Injected,
+    /// Its terminal has shown it.
+    Seen,
     /// The session has refused it.
     Refused,
 }
@@ -83,7 +86,9 @@ impl Spool {
                 "SELECT agent, envelope, state, code, from_worker FROM inbox WHERE id = ?1 ORDER BY seq",
             )?
             .query_map([id], |row| {
+                let code: Option<String> = row.get("code")?;
                 let state = match row.get_ref("state")?.as_str()? {
+                    "injected" if code.as_deref() == Some(SEEN) => LocalState::Seen,
                     "injected" => LocalState::Injected,
                     "refused" => LocalState::Refused,
                     _ => LocalState::Waiting,
@@ -92,7 +97,7 @@ impl Spool {
                     agent: row.get("agent")?,
                     envelope: row.get("envelope")?,
                     state,
-                    code: row.get("code")?,
+                    code: code.filter(|_| state == LocalState::Refused || state == LocalState::Waiting),
                     from_worker: row.get("from_worker")?,
                 })
             })?

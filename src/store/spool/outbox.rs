@@ -10,6 +10,7 @@
 //! | any but sent | dead | [`Outbox::dead`]: a permanent refusal, or too old |
 
 mod entry;
+mod order;
 pub(super) mod row;
 mod tend;
 

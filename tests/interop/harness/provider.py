@@ -47,7 +47,7 @@ def reply_to(envelope):
 
 def decide(request):
     """What to answer: ("text", words) or ("call", tool, arguments)."""
-    messages = [message for message in request.get("messages", []) if message.get("role") != "system"]
+    messages = request.get("messages", [])
     found = [(at, ENVELOPE.findall("\n".join(texts(message.get("content"))))) for at, message in enumerate(messages)]
     found = [(at, envelopes[-1]) for at, envelopes in found if envelopes]
     if not found:
@@ -61,6 +61,10 @@ def decide(request):
     tool = next((name for name in names if name.endswith(wanted)), None)
     if tool:
         return ("call", tool, arguments)
+    # OMP mounts the tools of its MCP servers as files, which are called by writing to them.
+    mounted = re.search(rf"mcp__\w*{wanted}\b", json.dumps(messages))
+    if mounted and "write" in names and "write" not in called:
+        return ("call", "write", {"path": f"xd://{mounted[0]}", "content": json.dumps(arguments)})
     # Claude Code offers the tools of its MCP servers only once they were searched for.
     if "ToolSearch" in names and "ToolSearch" not in called:
         return ("call", "ToolSearch", {"query": wanted, "max_results": 5})

@@ -83,10 +83,9 @@ impl<'a> Claude<'a> {
 }
 
 /// Takes the next connection of an adapter that registers for its parent.
-fn seat(daemon: &Daemon, agent: &Background) -> (Connection, Register) {
-    let (mut connection, register) = daemon.accept_for(agent, std::process::id());
-    connection.registered("bob", 1);
-    (connection, register)
+fn seat(daemon: &Daemon) -> (Connection, Register) {
+    let (connection, register) = daemon.accept_for(Some(std::process::id()));
+    (connection.registered(register.clone(), 1), register)
 }
 
 const FIRST: &str =
@@ -99,7 +98,7 @@ fn an_envelope_is_acknowledged_once_the_transcript_has_it_as_a_users_message() {
     let claude = Claude::start(&home);
     claude.is("s-1", "shell");
     let adapter = claude.adapter();
-    let (mut connection, register) = seat(&daemon, &adapter);
+    let (mut connection, register) = seat(&daemon);
     assert_eq!((register.harness.as_str(), register.session_id.as_str()), ("claude", "s-1"));
     assert_eq!((register.pid, register.cwd.as_str()), (std::process::id(), "/src"));
     assert_eq!((register.status.as_str(), register.name.as_deref()), ("idle", Some("bob")));
@@ -118,12 +117,12 @@ fn an_envelope_is_acknowledged_once_the_transcript_has_it_as_a_users_message() {
     connection.deliver("tx_000000000001", FIRST);
     assert_eq!(connection.answer(), acked("tx_000000000001"));
     drop(connection);
-    let (mut connection, _) = seat(&daemon, &adapter);
+    let (mut connection, _) = seat(&daemon);
     connection.deliver("tx_000000000001", FIRST);
     assert_eq!(connection.answer(), acked("tx_000000000001"));
     drop((connection, adapter));
-    let adapter = claude.adapter();
-    let (mut connection, register) = seat(&daemon, &adapter);
+    let _adapter = claude.adapter();
+    let (mut connection, register) = seat(&daemon);
     assert_eq!(register.status, "working");
     connection.deliver("tx_000000000001", FIRST);
     assert_eq!(connection.answer(), acked("tx_000000000001"));
@@ -138,13 +137,13 @@ fn another_session_of_the_process_has_a_registration_of_its_own() {
     let daemon = Daemon::start(&home);
     let claude = Claude::start(&home);
     claude.is("s-1", "idle");
-    let adapter = claude.adapter();
-    let (mut connection, _) = seat(&daemon, &adapter);
+    let _adapter = claude.adapter();
+    let (mut connection, _) = seat(&daemon);
     claude.is("s-1", "waiting");
     assert_eq!(connection.next(), Event::Status("blocked".into()));
     // /clear
     claude.is("s-2", "idle");
-    let (mut connection, register) = seat(&daemon, &adapter);
+    let (mut connection, register) = seat(&daemon);
     assert_eq!((register.session_id.as_str(), register.status.as_str()), ("s-2", "idle"));
     // What is in the other transcript is not in this one.
     claude.writes("s-1", "user", FIRST);
@@ -171,7 +170,8 @@ fn without_claude_code_it_has_nothing_to_do() {
     claude.of(short.pid(), "s-1", "idle");
     let mut command = claude.command();
     let mut adapter = Background::start(command.env("CLAUDE_PID", short.pid().to_string()));
-    daemon.accept_for(&adapter, short.pid()).0.registered("bob", 1);
+    let (connection, register) = daemon.accept_for(Some(short.pid()));
+    let _connection = connection.registered(register, 1);
     short.write("\n");
     short.wait();
     assert!(adapter.wait().success(), "it ends with Claude Code");

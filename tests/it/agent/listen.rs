@@ -60,3 +60,20 @@ fn listen_acks_by_itself_only_when_told_and_ends_with_its_reader() {
     assert!(shell.wait().success());
     assert_eq!(std::fs::read_to_string(home.path("status")).unwrap(), "0\n", "quietly");
 }
+
+#[test]
+fn what_was_said_before_the_end_counts() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    for (n, end) in ["exec 4<&-", "kill $!"].into_iter().enumerate() {
+        let script = format!(
+            "mkfifo in out; transit-agent listen --name bob <in >out & exec 3>in 4<out; read registered <&4
+             read deliver <&4; echo '{{\"t\":\"deliver_ack\",\"id\":\"tx_000000000001\"}}' >&3; {end}; wait $!; rm in out"
+        );
+        let mut shell = Background::start(home.foreign("sh").args(["-c", &script]));
+        let mut connection = daemon.register_any(n as u64 + 1);
+        connection.deliver("tx_000000000001", "one");
+        assert_eq!(connection.answer(), acked("tx_000000000001"), "{end}");
+        assert!(shell.wait().success(), "{end}");
+    }
+}

@@ -149,15 +149,78 @@ fn one_at_a_time_unless_told_and_the_same_one_never_twice() {
     // Its answer was lost: it is given again.
     connection.deliver("tx_000000000002", "two");
     assert_eq!(connection.answer(), acked("tx_000000000002"));
-    drop(agent);
+}
 
-    let agent = run(&home, &["--jobs", "2"], &["sh", "-c", script]);
-    let mut connection = daemon.register(&agent, 3);
-    connection.deliver("tx_000000000003", "three");
-    connection.deliver("tx_000000000004", "four");
-    let mut both = [agent.line(), agent.line()];
-    both.sort();
-    assert_eq!(both, ["tx_000000000003", "tx_000000000004"]);
+fn gate(home: &Home, name: &str) {
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.path(name), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+}
+
+/// A direct message.
+fn from(id: &str, sender: &str) -> String {
+    render(&Envelope { from: format!("{sender}@titan"), ..message(id, Kind::Dm, "x") })
+}
+
+#[test]
+fn several_at_a_time_but_those_of_one_sender_in_their_order() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let [one, two, other] = ["tx_000000000001", "tx_000000000002", "tx_000000000003"];
+    [one, two, other].into_iter().for_each(|id| gate(&home, id));
+    let agent = run(&home, &["--jobs", "3"], &["sh", "-c", "echo $TRANSIT_ID; read go <$TRANSIT_ID"]);
+    let mut connection = daemon.register(&agent, 1);
+    for (id, sender) in [(one, "amy"), (two, "amy"), (other, "zoe")] {
+        connection.deliver(id, from(id, sender));
+    }
+    let mut begun = [agent.line(), agent.line()];
+    begun.sort();
+    assert_eq!(begun, [one, other], "at once");
+    std::fs::write(home.path(other), "go\n").unwrap();
+    assert_eq!(connection.answer(), acked(other));
+    assert!(agent.pending_lines().is_empty(), "its turn has not come");
+    std::fs::write(home.path(one), "go\n").unwrap();
+    assert_eq!(connection.answer(), acked(one));
+    assert_eq!(agent.line(), two);
+    std::fs::write(home.path(two), "go\n").unwrap();
+    assert_eq!(connection.answer(), acked(two));
+}
+
+#[test]
+fn a_command_of_minutes_is_run_once() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    gate(&home, "gate");
+    let agent = run(&home, &[], &["sh", "-c", "echo $TRANSIT_ID; read go <gate"]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "one");
+    assert_eq!(agent.line(), "tx_000000000001");
+    // The daemon hears a sign of life each time that it asks, and so gives nothing up for ten minutes.
+    (0..40).for_each(|_| connection.ping());
+    std::fs::write(home.path("gate"), "go\n").unwrap();
+    assert_eq!(connection.answer(), acked("tx_000000000001"));
+    assert!(agent.pending_lines().is_empty());
+}
+
+#[test]
+fn a_command_that_does_not_listen_is_killed_with_all_that_it_started() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    for (n, script) in [
+        "trap '' TERM; echo up; exec 3>held; while :; do sleep 600; done",
+        // The first process ends, and leaves one that does not.
+        "exec 3>held; (trap '' TERM; echo up; while :; do sleep 600; done) & sleep 600",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        gate(&home, "held");
+        let agent = run(&home, &["--timeout", "1s"], &["sh", "-c", script]);
+        let mut connection = daemon.register(&agent, n as u64 + 1);
+        connection.deliver("tx_000000000001", script);
+        // Ends when nobody has it open for writing any more.
+        assert_eq!(std::fs::read(home.path("held")).unwrap(), b"");
+        assert_eq!(connection.answer(), refused("tx_000000000001", "command_timeout", true));
+        std::fs::remove_file(home.path("held")).unwrap();
+    }
 }
 
 #[test]
@@ -167,10 +230,8 @@ fn a_message_that_comes_back_later_takes_those_behind_it_along() {
     rustix::fs::mkfifoat(rustix::fs::CWD, home.path("gate"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let agent = run(&home, &[], &["sh", "-c", "echo $TRANSIT_ID; read exit <gate; exit $exit"]);
     let mut connection = daemon.register(&agent, 1);
-    let from =
-        |id: &str, from: &str| render(&Envelope { from: from.to_owned(), ..message(id, Kind::Dm, "x") });
     for (id, sender) in [("tx_000000000001", "amy"), ("tx_000000000002", "amy"), ("tx_000000000003", "zoe")] {
-        connection.deliver(id, from(id, &format!("{sender}@titan")));
+        connection.deliver(id, from(id, sender));
     }
     assert_eq!(agent.line(), "tx_000000000001");
     connection.ping();
@@ -180,4 +241,14 @@ fn a_message_that_comes_back_later_takes_those_behind_it_along() {
     assert_eq!(agent.line(), "tx_000000000003", "another sender's is worked on");
     std::fs::write(home.path("gate"), "1\n").unwrap();
     assert_eq!(connection.answer(), refused("tx_000000000003", "command_refused", false));
+    // One that the daemon had sent on its way before it knew.
+    connection.deliver("tx_000000000004", from("tx_000000000004", "amy"));
+    assert_eq!(connection.answer(), refused("tx_000000000004", "behind_another", true));
+    for n in [1, 2, 4] {
+        let id = format!("tx_00000000000{n}");
+        connection.deliver(&id, from(&id, "amy"));
+        assert_eq!(agent.line(), id, "they come again in their order");
+        std::fs::write(home.path("gate"), "0\n").unwrap();
+        assert_eq!(connection.answer(), acked(&id));
+    }
 }

@@ -113,4 +113,8 @@ fn names_are_checked_before_anybody_is_asked() {
     }
     let ran = home.run("transit-agent", ["run", "--name", "bob"], b"");
     assert_eq!(ran.status.code(), Some(2), "no COMMAND");
+    for jobs in ["0", "17", "x", "-1"] {
+        let ran = home.run("transit-agent", ["run", "--name", "bob", "--jobs", jobs, "--", "true"], b"");
+        assert_eq!(ran.status.code(), Some(2), "{jobs}: {}", text(&ran.stderr));
+    }
 }

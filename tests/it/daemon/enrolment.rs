@@ -25,7 +25,14 @@ fn desk(status: u16, answer: &Value) -> (SocketAddr, Receiver<String>) {
             let (mut request, mut bytes) = (String::new(), [0; 4096]);
             while !request.ends_with('}') {
                 let read = stream.read(&mut bytes).unwrap();
+                if read == 0 {
+                    // Somebody whose server had this port before.
+                    break;
+                }
                 request.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+            }
+            if request.is_empty() {
+                continue;
             }
             let length = body.len();
             write!(

@@ -1,5 +1,6 @@
 //! Agents in the panes of a Herdr that is ours, from the Worker to the pane and back.
 
+mod attempts;
 mod fake;
 mod roster;
 mod stalls;

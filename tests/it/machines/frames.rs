@@ -125,8 +125,9 @@ pub(super) fn adapter_frame() -> BoxedStrategy<AdapterFrame> {
     let capability = || prop_oneof![4 => Just(CAPABILITY.to_owned()), 1 => text()];
     prop_oneof![
         register().prop_map(AdapterFrame::Register),
-        (text(), any::<bool>(), capability())
-            .prop_map(|(id, persisted, capability)| AdapterFrame::DeliverAck { id, persisted, capability }),
+        (text(), any::<bool>(), option::of(text()), capability()).prop_map(
+            |(id, persisted, via, capability)| AdapterFrame::DeliverAck { id, persisted, via, capability }
+        ),
         (text(), option::of(text()), any::<bool>(), capability()).prop_map(
             |(id, code, retryable, capability)| {
                 AdapterFrame::DeliverNak { id, code, retryable, capability }

@@ -11,9 +11,7 @@ use tungstenite::Message;
 
 use super::{Daemon, Worker, event};
 use crate::support::{LONG, eventually, eventually_within, http, request, resident_bytes};
-use transit::limits::{
-    BODIES_HELD, BODY_FREE, DESCRIPTORS_KEPT, INGEST_BYTES, SOCKETS_OF_HOST, SOCKETS_UNGREETED,
-};
+use transit::limits::{DESCRIPTORS_KEPT, SOCKETS_OF_HOST, SOCKETS_UNGREETED};
 
 /// A number of `/metrics`; 0 when it is not there.
 pub(super) fn metric(worker: &Worker, sample: &str) -> u64 {
@@ -90,33 +88,6 @@ fn connections_beyond_the_limit_are_told_to_come_again() {
     });
     assert!(served.contains(&format!("transit_worker_connections_max {MOST}\n")), "{served}");
     assert!(served.contains("refused_connections_total{why=\"connections\"} "), "{served}");
-}
-
-#[test]
-fn bodies_that_do_not_end_take_a_part_of_the_memory_and_usual_events_pass_them() {
-    let worker = Worker::start();
-    worker.enrol("titan");
-    worker.source("jess@titan", &["--rate", "1000", "--burst", "1000"]);
-    let head = format!("POST /ingest/ci HTTP/1.1\r\nHost: x\r\nContent-Length: {INGEST_BYTES}\r\n\r\n");
-    let unended = [head.as_bytes(), &vec![b'x'; INGEST_BYTES - 1]].concat();
-    // The first bytes of each are free, so that some more than fit in would.
-    let held: Vec<_> =
-        (0..BODIES_HELD / (INGEST_BYTES - BODY_FREE) + 1).map(|_| say(worker.at, &unended)).collect();
-    let large = |key: &str| {
-        let mut event = event(key);
-        event["content"] = "x".repeat(60_000).into();
-        worker.event(event.to_string().as_bytes())
-    };
-    let mut keys = 0..;
-    let refused = eventually_within(2 * LONG, || {
-        let answer = large(&format!("large {}", keys.next()?));
-        (answer.status() != 202).then_some(answer)
-    });
-    assert_eq!((refused.status(), refused.field("retry-after")), (503, Some("2")));
-    assert_eq!(refused.json(), json!({ "error": "no_memory" }));
-    assert_eq!(worker.event(event("usual").to_string().as_bytes()).status(), 202);
-    drop(held);
-    eventually(|| (large("afterwards").status() == 202).then_some(()));
 }
 
 #[test]

@@ -16,6 +16,8 @@ use crate::clock::Mono;
 use crate::proto::envelope::{self, Kind};
 use crate::text;
 
+use super::queue::Delivery;
+
 /// The exit of a COMMAND that wants the message again later: EX_TEMPFAIL of sysexits.
 const TRY_LATER: i32 = 75;
 /// What a shell exits with when its command cannot be run, or is not there.
@@ -79,8 +81,7 @@ impl Outcome {
 
 /// A COMMAND at work, and the envelope that it has. Polling it for reading tells its end.
 pub(super) struct Running {
-    pub(super) id: String,
-    pub(super) envelope: String,
+    pub(super) delivery: Delivery,
     child: Child,
     ended: OwnedFd,
     stage: Stage,
@@ -116,33 +117,18 @@ impl Running {
     /// starts ends with it.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it cannot be started; the delivery comes back.
     pub(super) fn start(
         command: &[OsString],
-        id: String,
-        envelope: String,
+        delivery: Delivery,
         deadline: Mono,
-    ) -> io::Result<Self> {
-        let mut stdin = File::from(memfd_create("envelope", MemfdFlags::CLOEXEC)?);
-        stdin.write_all(envelope.as_bytes())?;
-        stdin.rewind()?;
-        let (program, args) = command.split_first().expect("clap asks for a COMMAND");
-        let mut process = Command::new(program);
-        process.args(args).stdin(stdin).process_group(0);
-        VARIABLES.iter().for_each(|name| {
-            process.env_remove(name);
-        });
-        process.envs(variables(&id, &envelope));
-        let mut child = process.spawn()?;
-        let ended = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(ended) => ended,
-            Err(err) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(err.into());
+    ) -> Result<Self, (Delivery, io::Error)> {
+        match spawn(command, &delivery) {
+            Ok((child, ended)) => {
+                Ok(Self { delivery, child, ended, stage: Stage::Working(deadline), hurried: None })
             }
-        };
-        Ok(Self { id, envelope, child, ended, stage: Stage::Working(deadline), hurried: None })
+            Err(err) => Err((delivery, err)),
+        }
     }
 
     /// When [`look_at_the_time`](Self::look_at_the_time) has something to do.
@@ -184,6 +170,10 @@ impl Running {
 
     /// What its end means. Waits for it, if it has not ended.
     pub(super) fn outcome(&mut self) -> Outcome {
+        if self.hurried.is_some() {
+            // It was asked to end with all that it started, which may not have listened.
+            self.signal(Signal::KILL);
+        }
         match self.child.wait() {
             Ok(status) => Outcome::of(status, self.hurried),
             Err(err) => {
@@ -212,6 +202,29 @@ impl Running {
 impl AsFd for Running {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
+    }
+}
+
+fn spawn(command: &[OsString], delivery: &Delivery) -> io::Result<(Child, OwnedFd)> {
+    let Delivery { id, envelope, .. } = delivery;
+    let mut stdin = File::from(memfd_create("envelope", MemfdFlags::CLOEXEC)?);
+    stdin.write_all(envelope.as_bytes())?;
+    stdin.rewind()?;
+    let (program, args) = command.split_first().expect("clap asks for a COMMAND");
+    let mut process = Command::new(program);
+    process.args(args).stdin(stdin).process_group(0);
+    VARIABLES.iter().for_each(|name| {
+        process.env_remove(name);
+    });
+    process.envs(variables(id, envelope));
+    let mut child = process.spawn()?;
+    match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(ended) => Ok((child, ended)),
+        Err(err) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(err.into())
+        }
     }
 }
 

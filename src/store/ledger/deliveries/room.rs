@@ -67,8 +67,23 @@ pub(in super::super) fn give_up(
     Ok(())
 }
 
-/// Settles what nobody has, for the room is no more.
-pub(in super::super) fn abandon(tx: &Tx<'_>, org_id: &str, room: &Name, now: Wall) -> Result<(), StoreError> {
+/// The room is no more. What nobody has is settled; what its members have is theirs as if it had been sent to each, for
+/// a room that gets the name is another one.
+pub(in super::super) fn abandon(
+    tx: &Tx<'_>,
+    org_id: &str,
+    room: &Name,
+    members: &[Queue],
+    now: Wall,
+) -> Result<(), StoreError> {
+    for Queue { host, agent, .. } in members {
+        tx.execute(
+            "UPDATE delivery SET room = NULL
+             WHERE org_id = ?1 AND host = ?2 AND agent = ?3 AND room = ?4
+               AND state IN ('pending', 'dispatched', 'read')",
+            values![org_id, host, agent, room.as_str()],
+        )?;
+    }
     tx.execute(
         "UPDATE delivery SET state = 'handled', last_error = 'room_deleted', updated_at = ?4
          WHERE org_id = ?1 AND host = ?2 AND agent = ?2 AND room = ?3

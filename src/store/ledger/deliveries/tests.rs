@@ -103,8 +103,9 @@ fn every_showing_counts_but_a_refused_one_does_not() {
     assert!(!world.is_due(START) && world.is_due(START + seconds(5)), "no answer");
     world.attempt(START + seconds(5));
     let again = id.clone();
-    let refusal = world
-        .change(move |tx, org_id| refused(tx, (org_id, "titan"), &again, None, "paused", START + seconds(5)));
+    let refusal = world.change(move |tx, org_id| {
+        refused(tx, (org_id, "titan"), &again, None, "adapter_timeout", START + seconds(5))
+    });
     assert_eq!(
         refusal,
         Some(("jess".into(), START + seconds(15))),

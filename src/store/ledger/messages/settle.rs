@@ -2,7 +2,7 @@
 
 use super::super::{Row, StoreError, Tx, values};
 use super::ending::die;
-use super::{DRAFT_BUSY, Queue};
+use super::{DRAFT_BUSY, Queue, is_free};
 use crate::clock::{Backoff, Wall};
 use crate::limits::DELIVERY_ATTEMPTS;
 
@@ -68,7 +68,7 @@ pub fn refused(
     now: Wall,
 ) -> Result<Option<(String, Refused)>, StoreError> {
     let Some(found) = answered(tx, org_id, host, id, agent)? else { return Ok(None) };
-    let free = code == DRAFT_BUSY;
+    let free = is_free(code);
     if !retryable || (!free && found.attempts >= DELIVERY_ATTEMPTS) {
         let bounced = die(tx, org_id, found.seq, code, now)?;
         return Ok(Some((found.agent, Refused::Dead(bounced))));

@@ -107,7 +107,7 @@ fn a_held_message_is_not_passed_by_the_next_of_its_pair_only() {
     }
     world.attempt(1, START + seconds(5), START);
     assert_eq!(world.due(0, START), [2, 3], "an unanswered one holds nobody up");
-    let refusal = world.refuse(1, "paused", true, START).unwrap();
+    let refusal = world.refuse(1, "adapter_timeout", true, START).unwrap();
     assert_eq!(refusal, ("bob".into(), Refused::Later(START + seconds(5))));
     assert_eq!(world.due(0, START), [3]);
     assert_eq!(world.due(0, START + seconds(5)), [1, 3]);
@@ -119,16 +119,18 @@ fn a_held_message_is_not_passed_by_the_next_of_its_pair_only() {
 }
 
 #[test]
-fn forty_attempts_end_a_delivery_and_a_busy_composer_costs_none() {
+fn forty_attempts_end_a_delivery_and_what_a_person_holds_back_costs_none() {
     let world = world();
     world.take(1, "amy@alpha", START);
     let mut now = START;
     for attempt in 1..=DELIVERY_ATTEMPTS {
         world.attempt(1, now + seconds(300), now);
-        let busy = world.refuse(1, DRAFT_BUSY, true, now).unwrap().1;
-        assert_eq!(busy, Refused::Later(now + seconds(300)));
-        world.attempt(1, now + seconds(300), now);
-        let refusal = world.refuse(1, "paused", true, now).unwrap().1;
+        for free in [DRAFT_BUSY, PAUSED] {
+            let busy = world.refuse(1, free, true, now).unwrap().1;
+            assert_eq!(busy, Refused::Later(now + seconds(300)));
+            world.attempt(1, now + seconds(300), now);
+        }
+        let refusal = world.refuse(1, "adapter_timeout", true, now).unwrap().1;
         if attempt < DELIVERY_ATTEMPTS {
             let next = now + Backoff::DELIVERY.after(attempt);
             assert_eq!(refusal, Refused::Later(next));

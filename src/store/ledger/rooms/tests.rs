@@ -353,6 +353,25 @@ fn a_room_that_gets_the_name_of_a_deleted_one_has_none_of_its_events() {
 }
 
 #[test]
+fn who_leaves_a_room_of_a_deleted_one_s_name_keeps_what_was_said_in_the_deleted_one() {
+    with_room(&["amy@alpha", "bob@beta"], |tx, org| {
+        let first = source(tx, org).unwrap();
+        accept(tx, &first, "k1");
+        sources::delete(tx, org, &first.name).unwrap();
+        delete(tx, org, &ops(), NOW).unwrap();
+        let amy = queue(org, "amy@alpha");
+        found(tx, &ops(), Policy::Open, &amy, NOW).unwrap();
+        let second = source(tx, org).unwrap();
+        accept(tx, &second, "k2");
+        assert_eq!(due_events(tx, org, "amy@alpha"), 2);
+        leave(tx, &ops(), &amy, NOW).unwrap();
+        assert_eq!((due_events(tx, org, "amy@alpha"), due_events(tx, org, "bob@beta")), (1, 1));
+        join(tx, &ops(), &queue(org, "cat@beta"), By::Itself, NOW).unwrap();
+        assert_eq!(due_events(tx, org, "cat@beta"), 1, "only what was of this room");
+    });
+}
+
+#[test]
 fn an_agent_that_gets_another_name_stays_in_its_rooms() {
     with_room(&["amy@alpha", "bob@beta"], |tx, org| {
         for (old, new) in [("bob", "cat"), ("cat", "cat2")] {

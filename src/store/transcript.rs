@@ -13,7 +13,7 @@ use crate::proto::herdr::{Needle, Searched};
 const TAIL: u64 = 512 * 1024;
 
 /// Looks for an envelope at the end of a file. A file that is not there, is none, or is somebody else's says nothing.
-pub(super) fn search(path: &Path, needle: &Needle) -> Searched {
+pub fn search(path: &Path, needle: &Needle) -> Searched {
     match tail(path) {
         Some(bytes) if needle.is_in(&bytes) => Searched::Found,
         Some(_) => Searched::Absent,

@@ -1,0 +1,117 @@
+//! What the Worker is told of who is here, and when.
+//!
+//! A Worker takes messages only of senders that are on the roster, and refuses others for good. What a session has sent
+//! before it went away must go out all the same, as after a restart of the daemon, when sessions are not back yet: so a
+//! sender of messages that are under way stays on the roster until they are not.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::clock::Mono;
+use crate::daemon::registry::{Registry, Version};
+use crate::limits;
+use crate::proto::wire::{AgentInfo, NamedBy};
+
+/// Shortest time between two rosters when only a state has changed.
+const SETTLES: Duration = Duration::from_secs(1);
+
+/// The newest roster that was told.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    /// What it was made from, and when it went out.
+    told: Option<(Version, Mono)>,
+    /// Who was on it.
+    names: BTreeSet<String>,
+    /// Those on it that have no session, for the sake of their messages.
+    kept: BTreeSet<String>,
+}
+
+impl Roster {
+    /// The roster, if one is due: on a change, and from time to time. `is_quiet` says that no message is under way.
+    pub(super) fn due(&mut self, registry: &Registry, now: Mono, is_quiet: bool) -> Option<Vec<AgentInfo>> {
+        let version = registry.version();
+        let is_due = self.told.is_none_or(|(told, at)| {
+            let age = now.since(at);
+            let is_news = told != version || (is_quiet && !self.kept.is_empty());
+            told.members != version.members || (is_news && age >= SETTLES) || age >= limits::ROSTER_REFRESH
+        });
+        if !is_due {
+            return None;
+        }
+        if is_quiet {
+            self.kept.clear();
+        }
+        Some(self.tell(registry, now))
+    }
+
+    /// The roster with these senders on it, if one of them was not on the newest one.
+    pub(super) fn with<'a>(
+        &mut self,
+        senders: impl Iterator<Item = &'a str>,
+        registry: &Registry,
+        now: Mono,
+    ) -> Option<Vec<AgentInfo>> {
+        let absent: Vec<String> =
+            senders.filter(|name| !self.names.contains(*name)).map(str::to_owned).collect();
+        let is_news = !absent.is_empty();
+        self.kept.extend(absent);
+        is_news.then(|| self.tell(registry, now))
+    }
+
+    /// When [`due`](Self::due) has something to say again.
+    pub(super) fn next(&self, registry: &Registry) -> Option<Mono> {
+        let (told, at) = self.told?;
+        let is_news = told != registry.version() || !self.kept.is_empty();
+        Some(at + if is_news { SETTLES } else { limits::ROSTER_REFRESH })
+    }
+
+    fn tell(&mut self, registry: &Registry, now: Mono) -> Vec<AgentInfo> {
+        let (mut agents, version) = registry.roster();
+        let present: BTreeSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
+        self.kept.retain(|name| !present.contains(name));
+        agents.extend(self.kept.iter().map(|name| absent(name)));
+        agents.sort_by(|one, other| one.name.cmp(&other.name));
+        self.names = agents.iter().map(|agent| agent.name.clone()).collect();
+        self.told = Some((version, now));
+        agents
+    }
+}
+
+/// An agent that has no session now. What comes for it meanwhile is given back.
+fn absent(name: &str) -> AgentInfo {
+    AgentInfo {
+        name: name.to_owned(),
+        kind: "program".to_owned(),
+        pane_id: format!("absent:{name}"),
+        status: "offline".to_owned(),
+        cwd: String::new(),
+        title: String::new(),
+        named_by: NamedBy::User,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(roster: Option<Vec<AgentInfo>>) -> Option<Vec<String>> {
+        roster.map(|agents| agents.into_iter().map(|agent| agent.name).collect())
+    }
+
+    #[test]
+    fn a_sender_without_a_session_is_on_the_roster_while_its_messages_are_under_way() {
+        let at = |s| Mono(Duration::from_secs(s));
+        let (registry, mut roster) = (Registry::default(), Roster::default());
+        assert_eq!(names(roster.due(&registry, at(0), true)), Some(vec![]));
+        assert_eq!(names(roster.due(&registry, at(59), true)), None);
+        assert_eq!(roster.next(&registry), Some(at(60)));
+        let with =
+            |roster: &mut Roster, names: &[&str]| roster.with(names.iter().copied(), &registry, at(60));
+        assert_eq!(names(with(&mut roster, &["omar", "jess"])), Some(vec!["jess".into(), "omar".into()]));
+        assert_eq!(names(with(&mut roster, &["jess"])), None, "it is on it already");
+        assert_eq!(roster.next(&registry), Some(at(61)));
+        assert_eq!(names(roster.due(&registry, at(70), false)), None);
+        assert_eq!(names(roster.due(&registry, at(70), true)), Some(vec![]), "they are out");
+        assert_eq!(names(roster.due(&registry, at(130), true)), Some(vec![]));
+    }
+}

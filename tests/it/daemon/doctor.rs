@@ -1,0 +1,239 @@
+//! `transitd doctor`: each fault is named, with a way to mend it, and a probe goes the whole way.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::world::{Adapter, Worker, ask, enrolled, nobody, outcome, start, status_until};
+use crate::rig::Rig;
+use crate::support::{Home, text};
+
+/// What the doctor finds: its exit, and every line of it.
+fn findings(home: &Home) -> (i32, Vec<Value>) {
+    let (code, out, err) = outcome(home.command("transitd").args(["doctor", "--json"]));
+    assert!(err.is_empty(), "{err}");
+    let found: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for finding in &found {
+        let is_sound = finding["level"] == "ok";
+        assert_eq!(finding["hint"].is_null(), is_sound, "every fault has its way out: {finding}");
+    }
+    (code, found)
+}
+
+/// The finding of this level and check whose text says this.
+fn has(found: &[Value], level: &str, check: &str, says: &str) -> bool {
+    found.iter().any(|finding| {
+        finding["level"] == level
+            && finding["check"] == check
+            && finding["text"].as_str().unwrap().contains(says)
+    })
+}
+
+#[test]
+fn a_host_that_is_sound_is_told_so_and_without_a_daemon_it_is_not() {
+    let rig = Rig::start("http://127.0.0.1:9/");
+    let _bob = rig.listen("bob");
+    let (code, found) = findings(&rig.home);
+    assert_eq!(code, 0, "{found:#?}");
+    for check in [
+        "config",
+        "files",
+        "disk",
+        "spool",
+        "daemon",
+        "link",
+        "sockets",
+        "processes",
+        "proxy",
+        "worker",
+        "clock",
+    ] {
+        assert!(has(&found, "ok", check, ""), "{check}: {found:#?}");
+    }
+    let (code, out, _) = outcome(rig.home.command("transitd").arg("doctor"));
+    assert_eq!(code, 0);
+    assert!(out.contains("ok       clock"), "{out}");
+    let mut rig = rig;
+    rig.kill_daemon();
+    let (code, found) = findings(&rig.home);
+    assert_eq!(code, 1);
+    assert!(has(&found, "wrong", "daemon", "no daemon listens"), "{found:#?}");
+    assert!(has(&found, "note", "sockets", "left of a daemon that was killed"), "{found:#?}");
+    rig.kill_worker();
+    assert!(has(&findings(&rig.home).1, "wrong", "worker", "could not"), "{found:#?}");
+}
+
+#[test]
+fn what_is_wrong_on_the_disk_is_found() {
+    let home = enrolled(nobody());
+    let faults = |home: &Home| {
+        let (code, found) = findings(home);
+        assert_eq!(code, 1);
+        found
+    };
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(home.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode("data", 0o700);
+    assert!(has(&faults(&home), "ok", "files", ""));
+    for (name, wrong, right) in
+        [("data/token", 0o640, 0o600), ("config.json", 0o604, 0o600), ("data", 0o755, 0o700)]
+    {
+        mode(name, wrong);
+        assert!(has(&faults(&home), "wrong", "files", name), "{name}");
+        mode(name, right);
+    }
+    for config in ["", "{\"url\":\"http://x\"}", "{\"url\":\"ftp://x\",\"host\":\"titan\"}"] {
+        home.file("config.json", config);
+        assert!(has(&faults(&home), "wrong", "config", ""), "{config}");
+    }
+    home.file("config.json", "{}");
+    assert!(has(&faults(&home), "note", "config", "not enrolled"));
+    home.file("data/agent.sock", "precious");
+    assert!(has(&faults(&home), "wrong", "sockets", "in the way"));
+    home.file(
+        "data/spool.db",
+        "no database at all, and longer than its header is, which has a hundred bytes in all: these",
+    );
+    let (code, found) = findings(&home);
+    assert_eq!(code, 74, "{found:#?}");
+    assert!(has(&found, "damaged", "spool", ""), "{found:#?}");
+}
+
+#[test]
+fn a_worker_that_does_not_answer_well_and_another_clock_are_found() {
+    let answers = |head: &'static str| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut asked = [0; 4096];
+                let _ = stream.read(&mut asked);
+                let _ = stream.write_all(
+                    format!("HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").as_bytes(),
+                );
+            }
+        });
+        enrolled(at)
+    };
+    let (_, found) = findings(&answers("200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT"));
+    assert!(has(&found, "ok", "worker", "") && has(&found, "wrong", "clock", " s off "), "{found:#?}");
+    let (_, found) = findings(&answers("502 Bad Gateway"));
+    assert!(
+        has(&found, "wrong", "worker", "502") && has(&found, "note", "clock", "does not tell"),
+        "{found:#?}"
+    );
+    let (_, found) = findings(&answers("404 Not Found"));
+    assert!(has(&found, "note", "worker", "not at /healthz"), "{found:#?}");
+    let home = enrolled("192.0.2.1:80".parse().unwrap());
+    let (_, out, _) =
+        outcome(home.command("transitd").args(["doctor", "--json"]).env("ALL_PROXY", "socks5://x"));
+    assert!(out.contains("\"proxy\"") && out.contains("its scheme is not http"), "{out}");
+}
+
+#[test]
+fn a_daemon_that_is_paused_or_refused_by_the_worker_is_told() {
+    let home =
+        enrolled(super::world::impostor(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", false));
+    let _daemon = start(&home);
+    status_until(&home, |status| {
+        status["last_error"].as_str().is_some_and(|why| why.contains("transitd enroll --force"))
+    });
+    ask(&home, &json!({ "op": "pause", "paused": true }));
+    let (code, found) = findings(&home);
+    assert_eq!(code, 1);
+    assert!(has(&found, "wrong", "daemon", "paused"), "{found:#?}");
+    assert!(has(&found, "wrong", "link", "device token"), "{found:#?}");
+}
+
+#[test]
+fn a_deep_data_directory_is_no_fault_and_a_planted_one_is() {
+    let home = Home::new();
+    let deep = home.path(&"d".repeat(120));
+    let doctor = || {
+        let mut command = home.command("transitd");
+        outcome(command.args(["doctor", "--json"]).env("TRANSIT_DATA_DIR", &deep)).1
+    };
+    assert!(doctor().contains("too deep"), "{}", doctor());
+    let short = doctor();
+    let dir = short.split("they are in ").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    std::os::unix::fs::symlink(home.path("x"), &dir).unwrap();
+    let told = doctor();
+    std::fs::remove_file(&dir).unwrap();
+    assert!(told.contains("cannot be trusted") && told.contains("remove "), "{told}");
+}
+
+/// The steps of a probe, and its exit.
+fn probe(home: &Home, agent: &str) -> (Option<i32>, Vec<Value>) {
+    let out = home.run("transitd", ["doctor", "--json", "--timeout", "20s", "--probe", agent], b"");
+    let lines = text(&out.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    (out.status.code(), lines.filter(|line| line.get("step").is_some()).collect())
+}
+
+fn steps(told: &[Value]) -> Vec<&str> {
+    told.iter().map(|step| step["step"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_probe_goes_through_the_worker_into_the_session_and_says_what_it_is() {
+    let rig = Rig::start("http://127.0.0.1:9/");
+    let mut bob = rig.listen("bob");
+    let (code, told) = std::thread::scope(|scope| {
+        let probing = scope.spawn(|| probe(&rig.home, "bob"));
+        let delivered = bob.delivered();
+        let envelope = delivered["envelope"].as_str().unwrap();
+        assert!(envelope.contains("from=\"doctor-") && envelope.contains("This is a probe"), "{envelope}");
+        bob.ack(delivered["id"].as_str().unwrap());
+        probing.join().unwrap()
+    });
+    assert_eq!(code, Some(0), "{told:#?}");
+    assert_eq!(steps(&told), ["daemon", "registered", "kept", "committed", "delivered", "arrived", "told"]);
+    assert!(told.iter().all(|step| step["ms"].is_number()));
+    let (code, told) = probe(&rig.home, "nobody@demo");
+    assert_eq!((code, *steps(&told).last().unwrap()), (Some(1), "failed"), "{told:#?}");
+    for (bad, says) in [("#ops", "name"), ("a@b@c", "name@host"), ("", "name")] {
+        let (code, _, err) = outcome(rig.home.command("transitd").args(["doctor", "--probe", bad]));
+        assert_eq!(code, 2, "{bad}: {err}");
+        assert!(err.contains(says), "{err}");
+    }
+}
+
+#[test]
+fn a_probe_that_does_not_arrive_says_where_it_stopped() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    status_until(&home, |status| status["connected"] == true);
+    let failed = |timeout: &str| {
+        let args = ["doctor", "--json", "--timeout", timeout, "--probe", "jess"];
+        let (code, out, _) = outcome(home.command("transitd").args(args));
+        let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+        assert_eq!((code, &last["step"]), (1, &json!("failed")), "{out}");
+        last["text"].as_str().unwrap().to_owned()
+    };
+    assert!(failed("0s").contains("the Worker has not taken it"));
+    ask(&home, &json!({ "op": "pause", "paused": true }));
+    assert!(failed("20s").contains("paused"));
+}
+
+#[test]
+fn without_a_worker_a_probe_goes_straight_into_the_session() {
+    let home = Home::new();
+    let _daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    let (code, told) = std::thread::scope(|scope| {
+        let probing = scope.spawn(|| probe(&home, "jess"));
+        let id = jess.delivery();
+        jess.nak(&id, "draft_busy", true);
+        // Nobody but this host knows of it: it is tried again here.
+        assert_eq!(jess.delivery(), id);
+        jess.ack(&id);
+        probing.join().unwrap()
+    });
+    assert_eq!(code, Some(0), "{told:#?}");
+    assert_eq!(steps(&told), ["daemon", "registered", "kept", "delivered", "waits", "arrived"]);
+    assert!(told[4]["text"].as_str().unwrap().contains("draft_busy"));
+}
