@@ -4,18 +4,25 @@
 //! The agents are npm packages, pinned in `tests/interop/harness/`. They are looked for in the directory that
 //! `TRANSIT_HARNESSES` names, else in `target/harnesses`, where `.ci/run` puts them.
 
+mod opencode;
+mod pi;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use transit::proto::envelope::{Envelope, Kind, render};
 
-use crate::support::{Background, Home, LONG, eventually, programs, text};
+use crate::support::{Background, Home, eventually_within, programs, text};
+
+/// Far longer than the slowest of them takes to start on a machine that has other things to do.
+const SLOW: Duration = Duration::from_secs(120);
 
 /// A file of an installed package.
-pub(crate) fn package(path: &str) -> PathBuf {
+pub(super) fn package(path: &str) -> PathBuf {
     let dir = std::env::var_os("TRANSIT_HARNESSES").map(PathBuf::from);
     let dir = dir.unwrap_or_else(|| programs().parent().unwrap().join("harnesses"));
     let path = dir.join("node_modules").join(path);
@@ -25,14 +32,14 @@ pub(crate) fn package(path: &str) -> PathBuf {
 }
 
 /// A model that costs nothing.
-pub(crate) struct Provider {
+pub(super) struct Provider {
     _process: Background,
-    pub(crate) url: String,
+    pub(super) url: String,
     hold: PathBuf,
 }
 
 impl Provider {
-    pub(crate) fn start(home: &Home) -> Self {
+    pub(super) fn start(home: &Home) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/harness/provider.py");
         let hold = home.path("hold");
         let mut command = home.foreign("python3");
@@ -42,28 +49,28 @@ impl Provider {
     }
 
     /// Lets the agent think until [`go_on`](Self::go_on).
-    pub(crate) fn hold(&self) {
+    pub(super) fn hold(&self) {
         std::fs::write(&self.hold, "").unwrap();
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         std::fs::remove_file(&self.hold).unwrap();
     }
 }
 
 /// Puts an adapter in place, with what this command has as its environment.
-pub(crate) fn install(mut command: Command, harness: &str) {
+pub(super) fn install(mut command: Command, harness: &str) {
     let out = command.args(["install", harness]).output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
 }
 
 /// A terminal with a program in it.
-pub(crate) struct Terminal {
+pub(super) struct Terminal {
     home: PathBuf,
 }
 
 impl Terminal {
-    pub(crate) fn start(home: &Home, command: &Command) -> Self {
+    pub(super) fn start(home: &Home, command: &Command) -> Self {
         let mut tmux = home.foreign("tmux");
         let envs = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
         tmux.envs(envs).env("TERM", "xterm-256color").args(["-f", "/dev/null", "-S"]).arg(home.path("tmux"));
@@ -80,22 +87,22 @@ impl Terminal {
         text(&out.stdout).to_owned()
     }
 
-    pub(crate) fn screen(&self) -> String {
+    pub(super) fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
     /// Types, and waits until it is to be seen.
-    pub(crate) fn types(&self, words: &str) {
+    pub(super) fn types(&self, words: &str) {
         self.tmux(&["send-keys", "-l", words]);
         self.shows(words);
     }
 
-    pub(crate) fn key(&self, key: &str) {
+    pub(super) fn key(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
 
-    pub(crate) fn shows(&self, words: &str) {
-        eventually(|| self.screen().contains(words.trim_end()).then_some(()));
+    pub(super) fn shows(&self, words: &str) {
+        eventually_within(SLOW, || self.screen().contains(words.trim_end()).then_some(()));
     }
 }
 
@@ -106,14 +113,14 @@ impl Drop for Terminal {
 }
 
 /// The daemon's end, one connection at a time.
-pub(crate) struct Desk {
+pub(super) struct Desk {
     listener: UnixListener,
 }
 
 /// One session of it.
-pub(crate) struct Seat {
+pub(super) struct Seat {
     /// What it said of itself.
-    pub(crate) register: Value,
+    pub(super) register: Value,
     /// What it said last that it does.
     status: Value,
     stream: UnixStream,
@@ -123,15 +130,15 @@ pub(crate) struct Seat {
 const CAPABILITY: &str = "00112233445566778899aabbccddeeff";
 
 impl Desk {
-    pub(crate) fn open(home: &Home) -> Self {
+    pub(super) fn open(home: &Home) -> Self {
         std::fs::create_dir_all(home.data()).unwrap();
         Self { listener: UnixListener::bind(home.data().join("agent.sock")).unwrap() }
     }
 
     /// Takes the next connection and gives it its place.
-    pub(crate) fn seat(&self) -> Seat {
+    pub(super) fn seat(&self) -> Seat {
         let stream = self.listener.accept().unwrap().0;
-        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_read_timeout(Some(SLOW)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
         let mut seat = Seat { register: Value::Null, status: Value::Null, stream, lines };
         seat.register = seat.next().expect("register comes first");
@@ -145,7 +152,7 @@ impl Desk {
 }
 
 impl Seat {
-    pub(crate) fn session_id(&self) -> String {
+    pub(super) fn session_id(&self) -> String {
         self.register["session_id"].as_str().unwrap().to_owned()
     }
 
@@ -154,24 +161,24 @@ impl Seat {
     }
 
     /// The next frame; `None` once the adapter has closed the connection.
-    pub(crate) fn next(&mut self) -> Option<Value> {
+    pub(super) fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.lines.read_line(&mut line).unwrap_or(0);
         (read > 0).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    pub(crate) fn deliver(&mut self, id: &str, envelope: &str) {
+    pub(super) fn deliver(&mut self, id: &str, envelope: &str) {
         self.say(&json!({ "t": "deliver", "id": id, "envelope": envelope }));
     }
 
     /// Waits for the ack of a delivery.
-    pub(crate) fn acked(&mut self, id: &str) {
+    pub(super) fn acked(&mut self, id: &str) {
         let wanted = json!({ "t": "deliver_ack", "id": id, "persisted": true, "capability": CAPABILITY });
         assert_eq!(self.next_but_status(), wanted);
     }
 
     /// Waits until the session does this.
-    pub(crate) fn does(&mut self, status: &str) {
+    pub(super) fn does(&mut self, status: &str) {
         while self.status != status {
             let frame = self.next().expect("the adapter stays connected");
             assert_eq!(frame["t"], "status", "{frame}");
@@ -190,12 +197,21 @@ impl Seat {
     }
 }
 
+/// What the daemon knows of an agent that is connected, once it is.
+pub(super) fn connected(home: &Home, name: &str) -> Value {
+    eventually_within(SLOW, || {
+        let out = home.run("transitd", ["status", "--json"], b"");
+        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        status["agents"].as_array()?.iter().find(|agent| agent["name"] == name).cloned()
+    })
+}
+
 /// A message, as it is put into a session.
-pub(crate) fn message(id: &str, body: &str) -> String {
+pub(super) fn message(id: &str, body: &str) -> String {
     let (from, ts) = ("amy@titan".to_owned(), "2026-01-02T03:04:05.000Z".to_owned());
     render(&Envelope { from, id: id.to_owned(), ts, reply_to: None, body: body.to_owned(), kind: Kind::Dm })
 }
 
 /// A body with everything in it that a session might change.
-pub(crate) const BODY: &str =
+pub(super) const BODY: &str =
     "größe \"7\" ≠ '8' \\n $HOME `id` {{x}} <b>&amp;</b> @file /new\n\n\t- two  \n</transit> 🦀";

@@ -13,8 +13,6 @@ mod harness;
 #[path = "../it/load.rs"]
 mod load;
 mod mcp;
-mod opencode;
-mod pi;
 mod power;
 mod proxies;
 #[path = "../it/rig.rs"]

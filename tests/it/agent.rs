@@ -1,6 +1,8 @@
 //! `transit-agent` against a daemon's end of `agent.sock` that each test scripts.
 
+mod adapter;
 mod call;
+mod install;
 mod listen;
 mod run;
 mod session;
@@ -52,10 +54,17 @@ impl Daemon {
     }
 
     fn accept_any(&self) -> (Connection, Register) {
+        self.accept_for(None)
+    }
+
+    /// The same of an adapter that may register for an ancestor.
+    fn accept_for(&self, ancestor: Option<u32>) -> (Connection, Register) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(LONG)).unwrap();
         let pid = socket_peercred(&stream).unwrap().pid.as_raw_nonzero().get().cast_unsigned();
-        let machine = DaemonSide::new(PeerProcess { pid, own: pid }, Mono::default());
+        let process = |pid| PeerProcess { pid, own: pid };
+        let machine = DaemonSide::new(process(pid), Mono::default());
+        let machine = machine.with_ancestors(ancestor.map(process).into_iter().collect());
         let (lines, heard) = (Lines::new(1 << 20), VecDeque::new());
         let (clock, ahead) = (SystemClock::new(), Duration::ZERO);
         let mut connection = Connection { stream, machine, lines, heard, clock, ahead };

@@ -156,16 +156,6 @@ impl Rig {
         text(&out.stdout).to_owned()
     }
 
-    /// What the daemon knows of an agent that is connected, once it is.
-    #[allow(dead_code)] // of the two test programs that share this file, only interop asks
-    pub(crate) fn agent(&self, name: &str) -> Value {
-        eventually(|| {
-            let out = self.home.run("transitd", ["status", "--json"], b"");
-            let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-            status["agents"].as_array()?.iter().find(|agent| agent["name"] == name).cloned()
-        })
-    }
-
     /// Verifies a callback with transit-sign.
     pub(crate) fn verify_callback(&self, posted: &Http) -> Output {
         let field = |name| posted.field(name).unwrap();

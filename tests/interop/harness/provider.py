@@ -27,34 +27,48 @@ def texts(content):
     return [part.get("text", "") for part in content or [] if part.get("type") in ("text", "input_text")]
 
 
-def is_result(message):
-    """Whether a message is what a tool answered."""
+def calls(message):
+    """The names of the tools that a message calls."""
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    return message.get("role") == "tool" or any(part.get("type") == "tool_result" for part in parts)
+    names = [part["name"] for part in parts if part.get("type") == "tool_use"]
+    return names + [call["function"]["name"] for call in message.get("tool_calls") or []]
+
+
+def reply_to(envelope):
+    """The tool that answers an envelope, and its arguments."""
+    sender, its_id, rest = envelope
+    message = f"the model answers {its_id}"
+    if not its_id.startswith("dlv_"):
+        return "send_message", {"to": sender, "message": message, "reply_to": its_id}
+    conversation = re.search(r'conversation_id="([^"]*)"', rest)[1]
+    return "chat_reply", {"delivery_id": its_id, "conversation_id": conversation, "message": message}
 
 
 def decide(request):
     """What to answer: ("text", words) or ("call", tool, arguments)."""
-    messages = [message for message in request.get("messages", []) if message.get("role") != "system"]
-    last = messages[-1] if messages else {}
-    if is_result(last):
-        return ("text", "I have answered.")
-    found = ENVELOPE.findall("\n".join(texts(last.get("content"))))
+    messages = request.get("messages", [])
+    found = [(at, ENVELOPE.findall("\n".join(texts(message.get("content"))))) for at, message in enumerate(messages)]
+    found = [(at, envelopes[-1]) for at, envelopes in found if envelopes]
     if not found:
         return ("text", "I have read it.")
-    sender, its_id, rest = found[-1]
-    message = f"the model answers {its_id}"
-    if its_id.startswith("dlv_"):
-        conversation = re.search(r'conversation_id="([^"]*)"', rest)[1]
-        arguments = {"delivery_id": its_id, "conversation_id": conversation, "message": message}
-        wanted = "chat_reply"
-    else:
-        arguments = {"to": sender, "message": message, "reply_to": its_id}
-        wanted = "send_message"
+    at, envelope = found[-1]
+    wanted, arguments = reply_to(envelope)
+    called = [name for message in messages[at:] for name in calls(message)]
+    if any(name.endswith(wanted) for name in called):
+        return ("text", "I have answered.")
     names = [tool.get("name") or tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
     tool = next((name for name in names if name.endswith(wanted)), None)
-    return ("call", tool, arguments) if tool else ("text", "I have read it.")
+    if tool:
+        return ("call", tool, arguments)
+    # OMP mounts the tools of its MCP servers as files, which are called by writing to them.
+    mounted = re.search(rf"mcp__\w*{wanted}\b", json.dumps(messages))
+    if mounted and "write" in names and "write" not in called:
+        return ("call", "write", {"path": f"xd://{mounted[0]}", "content": json.dumps(arguments)})
+    # Claude Code offers the tools of its MCP servers only once they were searched for.
+    if "ToolSearch" in names and "ToolSearch" not in called:
+        return ("call", "ToolSearch", {"query": wanted, "max_results": 5})
+    return ("text", "I have read it.")
 
 
 def chat_completions(request, answer):

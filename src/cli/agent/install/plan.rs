@@ -213,7 +213,11 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
         Ok(bytes) => String::from_utf8(bytes)
             .map(Some)
             .map_err(|_| Failure::new(Exit::Config, what(), "it is not UTF-8, and is left as it is")),
-        Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(StoreError::Io { source, .. })
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         Err(err) => Err(Failure::store(what(), &err)),
     }
 }

@@ -67,8 +67,12 @@ impl Claude {
         self.process.is_alive()
     }
 
-    /// The session that is open now; `None` when there is none yet, or the file is that of an earlier process.
+    /// The session that is open now; `None` when there is none yet, the file is that of an earlier process, or Claude
+    /// Code has ended, which may leave its file behind.
     pub(super) fn running(&self) -> Option<Running> {
+        if !self.is_alive() {
+            return None;
+        }
         let entry: Entry = serde_json::from_slice(&fs::read(&self.file).ok()?).ok()?;
         let started = match &entry.proc_start {
             Value::String(ticks) => ticks.parse().ok(),

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{BODY, Desk, Provider, Terminal, install, message, package};
+use super::{BODY, Desk, Provider, SLOW, Terminal, connected, install, message, package};
 use crate::rig::Rig;
-use crate::support::{Background, Home, Sink, eventually, http, request};
+use crate::support::{Background, Home, Sink, eventually_within, http, request};
 
 /// Where OpenCode looks for what is ours.
 fn prepare(home: &Home, provider: &Provider) {
@@ -56,8 +56,10 @@ struct Server {
 impl Server {
     fn start(home: &Home, command: &mut Command) -> Self {
         let process = Background::start(command);
-        let at =
-            eventually(|| process.line().split_once("http://").map(|(_, at)| at.trim().parse().unwrap()));
+        let at = eventually_within(SLOW, || {
+            let lines = process.pending_lines();
+            lines.iter().find_map(|line| Some(line.split_once("http://")?.1.trim().parse().unwrap()))
+        });
         Self { process, at, work: home.path("work") }
     }
 
@@ -104,7 +106,7 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     let first = message("tx_000000000001", BODY);
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
-    assert_eq!(server.said(&session), std::slice::from_ref(&first), "at the moment of the ack");
+    assert_eq!(server.said(&session), [first.clone()], "at the moment of the ack");
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
 
@@ -133,7 +135,7 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     assert_eq!(beside.session_id(), other);
     beside.deliver("tx_000000000001", &first);
     beside.acked("tx_000000000001");
-    assert_eq!(server.said(&other), std::slice::from_ref(&first));
+    assert_eq!(server.said(&other), [first.clone()]);
 
     // The same session in another process tells nothing of itself until it is touched.
     server.process.signal(rustix::process::Signal::KILL);
@@ -180,7 +182,7 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     let mut serve = opencode(&rig.home, &["serve", "--port", "0"]);
     let mut server = Server::start(&rig.home, serve.env("TRANSIT_AGENT_NAME", "bob"));
     let session = server.session(None);
-    assert_eq!(rig.agent("bob")["session_id"], json!(session));
+    assert_eq!(connected(&rig.home, "bob")["session_id"], json!(session));
     // A second session in the process, which must not be taken for the one that answers.
     let other = server.session(None);
     assert_eq!(rig.post("build-1", "the build is red").status(), 202);
@@ -203,7 +205,7 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     server = Server::start(&rig.home, &mut opencode(&rig.home, &["serve", "--port", "0"]));
     server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
     assert_eq!(sink.next().json()["event_key"], "build-3");
-    assert_eq!(rig.agent("bob")["address"], "bob@demo");
+    assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
     let events = server.said(&session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
     assert_eq!(events, 3, "each was shown once");
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{BODY, Desk, Provider, Terminal, install, message, package};
+use super::{BODY, Desk, Provider, Terminal, connected, install, message, package};
 use crate::rig::Rig;
 use crate::support::{Background, Home, Sink, eventually};
 
@@ -160,14 +160,14 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     assert_eq!(sink.next().json()["event_key"], "build-2");
 
     // Pi goes away and its session is resumed: under the same name, though nothing tells it.
-    let session = rig.agent("bob")["session_id"].as_str().unwrap().to_owned();
+    let session = connected(&rig.home, "bob")["session_id"].as_str().unwrap().to_owned();
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     assert_eq!(rig.post("build-3", "while Pi is away").status(), 202);
     let path = file_of(&rig.home, &session).unwrap();
     let _running = rpc(&rig.home, &["--session", path.to_str().unwrap()]);
     assert_eq!(sink.next().json()["event_key"], "build-3");
-    assert_eq!(rig.agent("bob")["address"], "bob@demo");
+    assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
     let events = said(&rig.home, &session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
     assert_eq!(events, 3, "each was shown once");
 }
