@@ -106,7 +106,7 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     let first = message("tx_000000000001", BODY);
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
-    assert_eq!(server.said(&session), [first.clone()], "at the moment of the ack");
+    assert_eq!(server.said(&session), std::slice::from_ref(&first), "at the moment of the ack");
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
 
@@ -135,7 +135,7 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     assert_eq!(beside.session_id(), other);
     beside.deliver("tx_000000000001", &first);
     beside.acked("tx_000000000001");
-    assert_eq!(server.said(&other), [first.clone()]);
+    assert_eq!(server.said(&other), std::slice::from_ref(&first));
 
     // The same session in another process tells nothing of itself until it is touched.
     server.process.signal(rustix::process::Signal::KILL);
