@@ -63,8 +63,8 @@ pub(super) struct LiveArgs {
     /// The Unix socket behind --proxy-socket.
     ///
     /// The protocol is known by the first line: transit-agent/1, a call of transit.sock, or the local client API.
-    /// The daemon takes the kernel's word for who has connected, and that is this process: a session that registers
-    /// with a pid of its own is refused with pid_mismatch, and a command is not known as its agent's.
+    /// The daemon takes the kernel's word for who has connected, and that is this process: it registers a session
+    /// that this process was started from, refuses any other with pid_mismatch, and takes commands for this process's.
     #[arg(long, value_name = "REAL", requires = "proxy_socket", group = "live")]
     pub(super) socket: Option<PathBuf>,
     /// Listen on this Unix socket, and pass on to --socket.

@@ -35,6 +35,12 @@ fn furnish(rig: &Rig) {
     let mut known: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
     known["sources"] = json!({ "ci": { "url": rig.endpoint(), "secret_file": home.path("secret") } });
     home.file("config.json", known.to_string());
+    // An agent of this host, for the local client API.
+    let agents = home.path(".config/dotagent");
+    fs::create_dir_all(agents.join("agents/tiny")).unwrap();
+    fs::write(agents.join("config.toml"), "[telegram]\ndispatcher_agent = \"tiny\"\n").unwrap();
+    let manifest = "[agent]\nname = \"tiny\"\n[run]\ncommand = \"cat\"\n";
+    fs::write(agents.join("agents/tiny/agent.toml"), manifest).unwrap();
     spool_event(home, "kept");
 }
 

@@ -3,6 +3,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -129,8 +130,11 @@ fn an_adapter_and_its_daemon_talk_through_it() {
         let answer = exchange(&stream, &frame);
         (stream, answer)
     };
-    // The daemon takes the kernel's word for who has connected, and that is the proxy.
-    assert_eq!(register(std::process::id()).1["code"], "pid_mismatch");
+    // The daemon takes the kernel's word for who has connected, and that is the proxy, not a child of this process.
+    let mut client = Command::new("sleep").arg("600").spawn().unwrap();
+    assert_eq!(register(client.id()).1["code"], "pid_mismatch");
+    client.kill().unwrap();
+    client.wait().unwrap();
     let (stream, registered) = register(dump.program.pid());
     let capability = registered["capability"].as_str().unwrap();
     let id = rig.post("build-1", "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();

@@ -128,7 +128,11 @@ fn the_exit_decides_what_becomes_of_the_message() {
         world.write(ID, Kind::Dm);
         let want = (state, code.map(str::to_owned));
         eventually(script, || world.state(ID) == want);
-        assert_eq!(world.replies(), [], "{script}: there is nothing to say");
+        // Its sender learns of a message that is refused for good, and there is nothing to say of others.
+        let replies = world.replies();
+        let bounced: Vec<_> = replies.iter().map(|reply| (&*reply.from, reply.reply_to.as_deref())).collect();
+        let is_dead = want.0 == LocalState::Refused;
+        assert_eq!(bounced, [("transit", Some(ID))][..usize::from(is_dead)], "{script}");
     }
 }
 
