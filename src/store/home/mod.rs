@@ -8,9 +8,11 @@ pub mod audit;
 pub mod catalog;
 pub mod discover;
 mod frontmatter;
+pub mod heartbeat;
 pub mod manifest;
 pub mod memory;
 pub mod owed;
+pub mod run_log;
 pub mod runs;
 pub mod settings;
 
@@ -97,7 +99,7 @@ impl Home {
         self.dir.join("audit.log")
     }
 
-    /// What an agent's runs keep between them: a file of its own for each slug.
+    /// Where it stands when an agent ran last: a file of its own for each slug.
     pub fn heartbeat(&self, agent: &str, slug: &str) -> PathBuf {
         self.dir.join("state/agents").join(component(agent)).join(format!("{slug}.heartbeat.json"))
     }
