@@ -1,6 +1,6 @@
 //! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,6 +24,7 @@ use crate::proto::wire::RpcError;
 use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::config::{Config, Paths};
+use crate::store::home::Broken;
 use crate::store::spool::Spool;
 use crate::text;
 
@@ -93,6 +94,8 @@ pub(super) struct Host {
     link: Mutex<Link>,
     api: Mutex<Option<Standing>>,
     reloads: Mutex<Vec<Reload>>,
+    /// What was told of files of the agents' home that cannot be used; each is told once.
+    told: Mutex<BTreeSet<Broken>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -133,6 +136,7 @@ impl Host {
             link: Mutex::default(),
             api: Mutex::default(),
             reloads: Mutex::default(),
+            told: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -253,8 +257,14 @@ impl Host {
         locked(&self.reloads).push(Box::new(reload));
     }
 
+    /// Whether this was not told of a file since the configuration was read the last time.
+    pub(super) fn is_news(&self, file: &Broken) -> bool {
+        locked(&self.told).insert(file.clone())
+    }
+
     /// Lets every part of the daemon read anew what it has of its own configuration.
     pub(super) fn reload_parts(&self) {
+        locked(&self.told).clear();
         locked(&self.reloads).iter().for_each(|reload| reload());
     }
 

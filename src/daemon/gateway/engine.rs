@@ -1,6 +1,6 @@
 //! What all runs share: the home and its audit trail, the wish to stop, and what runs leave behind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -72,8 +72,6 @@ pub(super) struct Engine {
     pub(super) remembering: Mutex<()>,
     audit: Audit,
     limits: Mutex<ApiLimits>,
-    /// Files that were told to make no sense; each is told once.
-    told: Mutex<BTreeSet<Broken>>,
     stamps: Mutex<BTreeMap<String, Stamp>>,
     /// Threads that end what runs left behind.
     cleaners: Mutex<Vec<JoinHandle<()>>>,
@@ -102,7 +100,6 @@ impl Engine {
             remembering: Mutex::default(),
             audit,
             limits: Mutex::new(limits),
-            told: Mutex::default(),
             stamps: Mutex::default(),
             cleaners: Mutex::default(),
             hurry: Shutdown::new(),
@@ -120,7 +117,6 @@ impl Engine {
             Ok(limits) => *locked(&self.limits) = limits,
             Err(err) => tracing::error!(%err, "the limits of before stay"),
         }
-        locked(&self.told).clear();
         self.discover();
     }
 
@@ -161,13 +157,20 @@ impl Engine {
     /// Tells of files that make no sense: each in the log and on the audit trail, once.
     pub(super) fn tell_broken(&self, kind: &str, broken: &[Broken]) {
         for file in broken {
-            if !locked(&self.told).insert(file.clone()) {
+            if !self.host.is_news(file) {
                 continue;
             }
             let (path, why) = (file.path.display().to_string(), &file.why);
             tracing::warn!(path, why, "a {kind} makes no sense and is left out");
             // It is left out in any case; what cannot be written down was logged.
             let _ = self.audit(&format!("{kind}_rejected"), json!({ "path": path, "reason": why }));
+        }
+    }
+
+    /// Tells of agents that nothing can run, or no message reach: each in the log, once.
+    pub(super) fn tell_unfit(&self, unfit: &[Broken]) {
+        for file in unfit.iter().filter(|file| self.host.is_news(file)) {
+            tracing::warn!(path = %file.path.display(), why = file.why, "no message can reach an agent");
         }
     }
 

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::super::files;
+use crate::addr::Name;
 
 /// Longest manifest, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -46,6 +48,8 @@ pub struct Manifest {
     pub unfit: Option<&'static str>,
     /// Whether messages of others may run it: `[transit] mesh`.
     pub is_on_the_mesh: bool,
+    /// What the manifest asks for that nothing here does, by the names of its tables.
+    pub without_effect: Vec<&'static str>,
 }
 
 /// `[assistant]`, when it is enabled.
@@ -102,6 +106,10 @@ struct File {
     schedules: Vec<ScheduleTable>,
     #[serde(default)]
     preflight: Vec<toml::Table>,
+    notifiers: Option<IgnoredAny>,
+    on_success: Option<IgnoredAny>,
+    on_failure: Option<IgnoredAny>,
+    memory: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +159,7 @@ struct AssistantTable {
     memory: bool,
     transcript_bytes_max: u64,
     toolkit: ToolkitTable,
+    extractor: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize, Default)]
@@ -209,7 +218,7 @@ impl Default for TransitTable {
 impl Default for AssistantTable {
     fn default() -> Self {
         let toolkit = ToolkitTable::default();
-        Self { enabled: true, memory: true, transcript_bytes_max: 409_600, toolkit }
+        Self { enabled: true, memory: true, transcript_bytes_max: 409_600, toolkit, extractor: None }
     }
 }
 
@@ -218,6 +227,12 @@ fn half_an_hour() -> u64 {
 }
 
 impl Manifest {
+    /// Why no message of the mesh can run it, if it is one that none can.
+    pub fn out_of_reach(&self) -> Option<String> {
+        let no_name = |err| format!("{err}; messages reach an agent whose name is one of the mesh");
+        self.unfit.map(str::to_owned).or_else(|| self.name.parse::<Name>().err().map(no_name))
+    }
+
     /// Reads `agent.toml` of a directory.
     ///
     /// # Errors
@@ -235,7 +250,8 @@ impl Manifest {
     pub fn parse(dir: &Path, text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|err| one_line(&err))?;
         file.check()?;
-        let File { agent, run, env, lifecycle, assistant, transit, schedules, preflight } = file;
+        let without_effect = file.without_effect();
+        let File { agent, run, env, lifecycle, assistant, transit, schedules, preflight, .. } = file;
         let schedule = schedules.into_iter().next();
         let mut args = run.args;
         let (schedule, more) = schedule.map(|first| (first.id, first.args)).unwrap_or_default();
@@ -263,11 +279,24 @@ impl Manifest {
             assistant: assistant.filter(|table| table.enabled).map(Assistant::from),
             unfit,
             is_on_the_mesh: transit.mesh,
+            without_effect,
         })
     }
 }
 
 impl File {
+    fn without_effect(&self) -> Vec<&'static str> {
+        let extractor = self.assistant.as_ref().and_then(|table| table.extractor.as_ref());
+        let all = [
+            ("notifiers", self.notifiers.is_some()),
+            ("on_success", self.on_success.is_some()),
+            ("on_failure", self.on_failure.is_some()),
+            ("memory", self.memory.is_some()),
+            ("assistant.extractor", extractor.is_some()),
+        ];
+        all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self { agent, run, env, lifecycle, assistant, .. } = self;
         let is_persistent = lifecycle.mode == Mode::Persistent;

@@ -74,8 +74,11 @@ impl Programs {
         let waker = wake.clone();
         host.stop.on_trigger(move || waker.wake());
         let look = Arc::new(AtomicBool::new(true));
-        let (news, waker) = (Arc::clone(&look), wake.clone());
+        let (news, waker, limited) = (Arc::clone(&look), wake.clone(), Arc::downgrade(&engine));
         host.on_reload(move || {
+            if let Some(engine) = limited.upgrade() {
+                engine.reload();
+            }
             news.store(true, Ordering::Release);
             waker.wake();
         });
@@ -241,14 +244,11 @@ impl Desk {
     /// Enters agents that are new or whose name is free again, and takes out those that are gone. Answers whether a
     /// name is somebody else's now.
     fn look_around(&mut self) -> bool {
-        let agents: BTreeMap<String, Manifest> = self
-            .engine
-            .home
-            .on_the_mesh()
-            .into_iter()
-            .filter(|agent| agent.name.parse::<Name>().is_ok())
-            .map(|agent| (agent.name.clone(), agent))
-            .collect();
+        let found = self.engine.home.on_the_mesh();
+        self.engine.tell_broken("manifest", &found.broken);
+        self.engine.tell_unfit(&found.unfit);
+        let agents: BTreeMap<String, Manifest> =
+            found.agents.into_iter().map(|agent| (agent.name.clone(), agent)).collect();
         let gone: Vec<String> = self
             .programs
             .iter()

@@ -213,6 +213,27 @@ fn what_a_run_calls_its_agent_calls() {
 }
 
 #[test]
+fn what_no_message_can_reach_is_told_once_until_the_configuration_is_read_anew() {
+    let world = World::new("exit 0");
+    write_agent(world.dir.path(), "checked", "exit 0", "[lifecycle]\nmode = \"persistent\"");
+    write_agent(world.dir.path(), "Not A Name", "exit 0", "");
+    write_agent(world.dir.path(), "private", "exit 0", "[transit]\nmesh = false");
+    write_agent(world.dir.path(), "late", "exit 0", "");
+    world.host.reload_parts();
+    world.until_there("late");
+    let found = Home::at(world.dir.path()).on_the_mesh();
+    let names: Vec<_> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
+    assert_eq!(names, ["late", "tiny"]);
+    let why: Vec<_> = found.unfit.iter().map(|file| file.why.as_str()).collect();
+    assert!(why[0].contains("\"Not A Name\"") && why[1].contains("persistent") && why.len() == 2, "{why:?}");
+    for file in &found.unfit {
+        assert!(!world.host.is_news(file), "{file:?} was told");
+    }
+    world.host.reload_parts();
+    eventually("it is told again", || !world.host.is_news(&found.unfit[0]));
+}
+
+#[test]
 fn agents_come_and_go_with_their_manifests() {
     let world = World::new("echo yes");
     write_agent(world.dir.path(), "other", "exit 0", "");
