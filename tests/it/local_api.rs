@@ -263,6 +263,8 @@ fn without_a_dispatcher_there_is_no_socket_and_one_that_goes_is_told() {
     fs::rename(&agent, rig.home.path("agents-home/away")).unwrap();
     assert_eq!(rig.start()["api_sock"], Value::Null);
     assert!(!rig.home.path("agents-home/api.sock").exists());
+    let told = rig.home.run("transitd", &["status"], b"");
+    assert!(text(&told.stdout).contains("no agent is called \"tiny\""), "{}", text(&told.stdout));
     rig.daemon().signal(Signal::TERM);
     assert!(rig.daemon().wait().success());
     fs::rename(rig.home.path("agents-home/away"), &agent).unwrap();
@@ -274,6 +276,31 @@ fn without_a_dispatcher_there_is_no_socket_and_one_that_goes_is_told() {
     eventually(|| (client.status() == gone).then_some(()));
     client.send("s", "anybody?");
     assert!(client.reply().starts_with("Could not run tiny: "));
+}
+
+#[test]
+fn a_reload_changes_the_limits_of_everybody_and_a_broken_file_those_of_nobody() {
+    let rig = Rig::new("exit 0");
+    let limits = |text: &str| {
+        let config = format!("[telegram]\ndispatcher_agent = \"tiny\"\n[api]\n{text}\n");
+        fs::write(rig.home.path("agents-home/config.toml"), config).unwrap();
+        assert!(rig.home.run("transitd", &["reload"], b"").status.success());
+    };
+    let (mut early, mut other) = (rig.client(), rig.client());
+    early.status();
+    other.status();
+    limits("rate_per_minute = 2\nconnections = 2");
+    early.status();
+    early.write("{\"id\":\"s\",\"method\":\"status.get\"}\n");
+    assert_eq!(early.frame().unwrap()["error"]["code"], "rate_limited", "who was there is held to it");
+    assert_eq!(rig.client().frame().unwrap()["error"]["code"], "too_many_connections");
+    other.status();
+    limits("rate_per_minute = 50\nconnections = \"many\"");
+    other.write("{\"id\":\"s\",\"method\":\"status.get\"}\n");
+    assert_eq!(other.frame().unwrap()["error"]["code"], "rate_limited", "that changed nothing");
+    limits("rate_per_minute = 50");
+    other.status();
+    rig.client().status();
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::proto::admission::{Admission, Key, Lane, Limits, Refused};
 use crate::proto::bang::{Message, Parked};
 use crate::proto::local::{CatalogEntry, LocalEvent, SessionId};
 use crate::store::StoreError;
-use crate::store::home::{ApiLimits, Home};
+use crate::store::home::{ApiLimits, Home, Settings};
 
 /// The runs for local clients, where they are written down.
 const LOCAL: &str = "local";
@@ -112,6 +112,9 @@ pub(super) enum GatewayError {
     /// The configuration makes no sense, or what an earlier daemon left behind cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The dispatcher that the configuration names is not there.
+    #[error("no agent is called {0:?}, as [telegram] dispatcher_agent says")]
+    NoDispatcher(String),
     /// The system gives no descriptor.
     #[error("could not make a pipe: {0}")]
     System(#[from] std::io::Error),
@@ -141,21 +144,19 @@ fn limits(api: &ApiLimits) -> Limits {
 }
 
 impl Gateway {
-    /// The gateway for a home, once what an earlier daemon left running was ended. `None` when `dispatcher_agent`
-    /// names no agent; there is nobody then whom a message could be for.
+    /// The gateway for a home, once what an earlier daemon left running was ended. `None` when no dispatcher is named,
+    /// and none is there of the usual name: there is nobody then whom a message could be for.
     ///
     /// # Errors
-    /// When `config.toml` makes no sense: what it says is not to be guessed.
+    /// When `config.toml` makes no sense, because what it says is not to be guessed; and when it names a dispatcher
+    /// that is not there.
     pub(super) fn open(home: Home, host: &Arc<Host>) -> Result<Option<Arc<Self>>, GatewayError> {
-        let dispatcher = home.settings()?.dispatcher;
+        let Settings { dispatcher, is_dispatcher_named, .. } = home.settings()?;
         let limits_now = engine::configured(&home)?;
         let engine = Engine::open(home, host, LOCAL, limits_now)?;
         if engine.agent(&dispatcher).is_none() {
-            tracing::info!(
-                dispatcher,
-                "no agent is called as dispatcher_agent says; the local client API is off"
-            );
-            return Ok(None);
+            // Who has named none has asked for none.
+            return if is_dispatcher_named { Err(GatewayError::NoDispatcher(dispatcher)) } else { Ok(None) };
         }
         let admission = Admission::new(limits(&engine.limits()));
         let gateway = Arc::new_cyclic(|me: &Weak<Self>| Self {
@@ -279,15 +280,11 @@ impl Gateway {
         locked(&self.admission).set_limits(limits(&self.engine.limits()));
     }
 
-    /// Lets nothing in any more, tells whoever waits that it is too late, gives what runs a while to end by itself,
-    /// and ends it then. Every reply was handed to its sink when this returns.
+    /// Lets nothing in any more, gives what runs a while to end by itself, and ends it then; what waits behind it is
+    /// told that it is too late, in its turn. Every reply was handed to its sink when this returns.
     pub(super) fn stop(&self) {
         self.is_closed.store(true, Ordering::Release);
-        let waiting = locked(&self.admission).take_waiting();
         self.engine.stop();
-        for job in waiting {
-            self.too_late(job);
-        }
         let admission = locked(&self.admission);
         let all_idle = self
             .idle

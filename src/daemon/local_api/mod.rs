@@ -97,6 +97,13 @@ impl Served {
             let tell = move |standing| teller.set_api(standing);
             let front = Arc::clone(&gateway) as _;
             let api = LocalApi::start(dir, front, host.stop.clone(), tell).map_err(|err| err.to_string())?;
+            // Behind what the gateway does then, which reads them.
+            let shared = Arc::downgrade(&api.shared);
+            host.on_reload(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.reload();
+                }
+            });
             Ok(Some(Self { gateway, api }))
         });
         opened.unwrap_or_else(|why| {
@@ -136,6 +143,14 @@ struct Shared {
     clock: SystemClock,
     stop: Shutdown,
     places: Mutex<Places>,
+}
+
+impl Shared {
+    /// Lets clients that are there have what holds for the next one.
+    fn reload(&self) {
+        let limits = self.front.limits();
+        locked(&self.places).set_config(limits.server);
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
