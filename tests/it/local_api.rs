@@ -263,7 +263,7 @@ fn without_a_dispatcher_there_is_no_socket_and_one_that_goes_is_told() {
     fs::rename(&agent, rig.home.path("agents-home/away")).unwrap();
     assert_eq!(rig.start()["api_sock"], Value::Null);
     assert!(!rig.home.path("agents-home/api.sock").exists());
-    let told = rig.home.run("transitd", &["status"], b"");
+    let told = rig.home.run("transitd", ["status"], b"");
     assert!(text(&told.stdout).contains("no agent is called \"tiny\""), "{}", text(&told.stdout));
     rig.daemon().signal(Signal::TERM);
     assert!(rig.daemon().wait().success());
@@ -284,7 +284,7 @@ fn a_reload_changes_the_limits_of_everybody_and_a_broken_file_those_of_nobody() 
     let limits = |text: &str| {
         let config = format!("[telegram]\ndispatcher_agent = \"tiny\"\n[api]\n{text}\n");
         fs::write(rig.home.path("agents-home/config.toml"), config).unwrap();
-        assert!(rig.home.run("transitd", &["reload"], b"").status.success());
+        assert!(rig.home.run("transitd", ["reload"], b"").status.success());
     };
     let (mut early, mut other) = (rig.client(), rig.client());
     early.status();

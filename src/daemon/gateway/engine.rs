@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -187,9 +187,9 @@ impl Engine {
         }
     }
 
-    /// Ends what a run that is over has left in its group, without waiting for it. Whatever is meant to live on begins
-    /// a group of its own, as daemons do.
-    pub(super) fn clean_up(&self, mut child: Child, run: Run) {
+    /// Ends what a process that is over has left in its group, without waiting for it; `run` is over with it. Whatever
+    /// is meant to live on begins a group of its own, as daemons do.
+    pub(super) fn clean_up(&self, mut child: Child, run: Option<Run>) {
         let leader = child.id();
         let is_left = |pid: &u32| *pid != leader && process_group(*pid) == Some(leader);
         if !all_pids().iter().any(is_left) {
@@ -227,7 +227,7 @@ pub(super) fn configured(home: &Home) -> Result<ApiLimits, StoreError> {
 
 /// A command in a group of its own, without input, and without what the daemon's service manager wants of the daemon.
 pub(super) fn grouped(mut command: Command) -> Command {
-    command.process_group(0);
+    command.process_group(0).stdin(Stdio::null());
     OF_THE_SERVICE.iter().for_each(|name| {
         command.env_remove(name);
     });

@@ -9,6 +9,7 @@ mod bang;
 mod engine;
 mod environment;
 mod jobs;
+mod preflight;
 mod process;
 pub(super) mod programs;
 mod run;

@@ -81,7 +81,7 @@ pub(super) fn supervise(
     stderr: &mut dyn Intake,
 ) -> io::Result<Ended> {
     let over = Wake::new()?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     begun(child.id());
     let group = Pid::from_child(&child);

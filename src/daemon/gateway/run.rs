@@ -1,6 +1,6 @@
 //! One run of an agent: from its manifest to its reply.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -49,38 +49,34 @@ impl Engine {
         if let Some(why) = agent.unfit {
             return Err(not_run(&why));
         }
-        let of_call = json!({ "source": call.source, "actor": call.actor, "agent": agent.name, "schedule": agent.schedule });
+        let of_call = json!({
+            "source": call.source, "actor": call.actor, "agent": agent.name, "schedule": agent.schedule,
+        });
         self.audit("agent_triggered", of_call).map_err(|_| Outcome::NoAudit)?;
         let run = self.runs.begin().map_err(|err| not_run(&err))?;
+        self.preflight(agent, &run, watch)?;
         let limits = self.limits();
         let log = self.home.run_log(&agent.name);
         let mut stdout =
             Stdout::new(watch, log, agent.is_assistant_v1, limits.text_bytes(), limits.reply_bytes());
         let mut stderr = Stderr::new(limits.text_bytes(), limits.reply_bytes());
         let started = self.host.now();
-        let slug = call.slug();
-        let path = self.home.heartbeat(&agent.name, &slug);
-        let mut heartbeat = Heartbeat::begin(path.clone(), &agent.name, &slug, self.host.wall());
-        tell(heartbeat.write(), "could not note that an agent runs");
-        let ended = match self.supervised(agent, call, &run, path, &mut stdout, &mut stderr) {
-            Ok(ended) => ended,
-            Err(why) => {
-                heartbeat.end(NOT_STARTED, self.host.wall());
-                tell(heartbeat.write(), "could not note that an agent was not started");
-                return Err(not_run(&why));
-            }
-        };
+        let mut heartbeat = self.heartbeat(agent, call);
+        let ended = self.supervised(agent, call, &run, heartbeat.path(), &mut stdout, &mut stderr);
+        let ended = ended.map_err(|err| {
+            self.end_heartbeat(&mut heartbeat, NOT_STARTED);
+            not_run(&err)
+        })?;
         let stderr = stderr.text();
         stdout.finish(&stderr);
         let (code, why) = (ended.code(), ended.why);
         let noted = self.tell_of_run(agent, call, &ended, self.host.now().since(started).as_secs_f64());
-        heartbeat.end(noted, self.host.wall());
-        tell(heartbeat.write(), "could not note how an agent has run");
+        self.end_heartbeat(&mut heartbeat, noted);
         if let (Some(assistant), Some((session, bytes))) = (&agent.assistant, &stdout.frames.session) {
             let kept = self.home.end(conversation(call), assistant, (session, *bytes), self.host.wall());
             tell(kept, "could not keep what an agent calls its session");
         }
-        self.clean_up(ended.child, run);
+        self.clean_up(ended.child, Some(run));
         Ok(match (code, why) {
             (0, _) => Outcome::Done { reply: stdout.frames.reply, stdout: stdout.tail.text() },
             (_, Why::TimedOut) => Outcome::TimedOut { stderr },
@@ -94,7 +90,7 @@ impl Engine {
         agent: &Manifest,
         call: &Call<'_>,
         run: &Run,
-        heartbeat: PathBuf,
+        heartbeat: &Path,
         stdout: &mut Stdout<'_>,
         stderr: &mut Stderr,
     ) -> Result<Ended, String> {
@@ -102,7 +98,7 @@ impl Engine {
         let tmp = run.tmp();
         let given = Given {
             tmp: Path::new(&tmp),
-            heartbeat,
+            heartbeat: heartbeat.to_owned(),
             pointers: &pointers,
             memory: memory.as_deref(),
             now: self.host.wall(),
@@ -122,6 +118,20 @@ impl Engine {
             }
             format!("spawn failed: {err}")
         })
+    }
+
+    /// Notes that a run begins.
+    fn heartbeat(&self, agent: &Manifest, call: &Call<'_>) -> Heartbeat {
+        let slug = call.slug();
+        let path = self.home.heartbeat(&agent.name, &slug);
+        let heartbeat = Heartbeat::begin(path, &agent.name, &slug, self.host.wall());
+        tell(heartbeat.write(), "could not note that an agent runs");
+        heartbeat
+    }
+
+    fn end_heartbeat(&self, heartbeat: &mut Heartbeat, exit_code: i32) {
+        heartbeat.end(exit_code, self.host.wall());
+        tell(heartbeat.write(), "could not note how an agent has run");
     }
 
     /// What an assistant is told of its conversation. That it could not be read keeps nobody from running.

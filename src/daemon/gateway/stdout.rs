@@ -8,7 +8,7 @@ use crate::store::home::run_log::RunLog;
 use crate::store::process::Process;
 
 /// How often whoever watches hears that a run is in progress.
-const TYPING: Duration = Duration::from_secs(4);
+pub(super) const TYPING: Duration = Duration::from_secs(4);
 /// Longest line that may be a frame, in bytes.
 const FRAME_BYTES: usize = 2 << 20;
 /// What the words around a tail in a reply may take.

@@ -168,6 +168,50 @@ fn a_run_leaves_its_heartbeat_and_what_it_has_printed() {
 }
 
 #[test]
+fn a_preflight_lets_an_agent_run_or_says_why_not() {
+    let manifest = "[[preflight]]\nplugin = \"gate\"\nconfig = { page = \"today\" }\ntimeout_seconds = 5";
+    let world = World::with("echo ran; ls \"$AGENT_TMPDIR\"", manifest, "");
+    let plugin = world.dir.path().join("plugins/dotagent-plugin-gate");
+    let told = world.reply("hi");
+    assert!(
+        told.starts_with("tiny blocked by preflight gate: dotagent-plugin-gate could not be started: "),
+        "{told}"
+    );
+    fs::create_dir_all(plugin.parent().unwrap()).unwrap();
+    // Another process writes it: what this one has open for writing nobody can run.
+    let write = "printf '#!/bin/sh\\nexec sh \"$0.sh\" \"$@\"\\n' > \"$0\" && chmod 700 \"$0\"";
+    assert!(std::process::Command::new("sh").arg("-c").arg(write).arg(&plugin).status().unwrap().success());
+    let gate = |script: &str| {
+        fs::write(plugin.with_extension("sh"), script).unwrap();
+        world.reply("hi")
+    };
+    let seen = world.dir.path().join("seen");
+    let passes =
+        format!("[ \"$1\" = invoke ] && cat > {}; echo '{{\"ok\":true,\"more\":1}}'", seen.display());
+    assert_eq!(gate(&passes), "ran");
+    let seen: Value = serde_json::from_slice(&fs::read(seen).unwrap()).unwrap();
+    assert_eq!(
+        (&seen["kind"], &seen["config"]),
+        (&json!("preflight"), &json!({ "page": "today" })),
+        "{seen}"
+    );
+    assert_eq!((&seen["agent"], &seen["schedule"]), (&json!("tiny"), &json!("trigger")));
+    for (script, want) in [
+        ("echo '{\"ok\":false,\"suggest\":\"warp-cli connect\"}'", ": warp-cli connect"),
+        ("echo '{\"ok\":false,\"error\":\"no\"}'; exit 1", ": no"),
+        ("echo '{\"ok\":false}'", ""),
+        ("echo '{\"ok\":true}'; exit 3", ": it exited 3 and gave no answer: "),
+        ("echo why >&2; exit 4", ": it exited 4 and gave no answer: why"),
+        ("exec sleep 600", ": it took longer than 5 s"),
+    ] {
+        assert_eq!(gate(script), format!("tiny blocked by preflight gate{want}"), "{script}");
+    }
+    let failed = world.trail().into_iter().filter(|entry| entry["event"] == "preflight_failed").count();
+    assert_eq!(failed, 7);
+    assert!(world.is_nothing_left());
+}
+
+#[test]
 fn the_deadline_ends_the_whole_group_and_the_grace_with_it() {
     let script = "trap '' HUP; sleep 600 & echo $! > \"$AGENT_HOME/pid\"; echo late >&2; wait";
     let world = World::new(script);

@@ -1,4 +1,4 @@
-//! When an agent ran last, and how that ended: a file for each agent and slug, which its runs and people's scripts read.
+//! When an agent ran last, and how that ended: a file for each agent and slug, for its runs and for people's scripts.
 //!
 //! It is a view. What was triggered stands on the audit trail, and nothing here depends on this file.
 
@@ -36,6 +36,11 @@ impl Heartbeat {
         let mut new = Self { path, all, started: now };
         new.time("started_at", now);
         new
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Notes how the run has ended. What it has put into the file itself stays.

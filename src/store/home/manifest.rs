@@ -44,12 +44,25 @@ pub struct Manifest {
     pub schedule: String,
     /// What the registry keeps for it, if anything.
     pub assistant: Option<Assistant>,
+    /// What has to let it run each time.
+    pub preflight: Vec<Preflight>,
     /// Why a trigger cannot run it, though the manifest is well formed.
     pub unfit: Option<&'static str>,
     /// Whether messages of others may run it: `[transit] mesh`.
     pub is_on_the_mesh: bool,
     /// What the manifest asks for that nothing here does, by the names of its tables.
     pub without_effect: Vec<&'static str>,
+}
+
+/// A plugin of `[[preflight]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preflight {
+    /// What it is called.
+    pub plugin: String,
+    /// What it is told.
+    pub config: serde_json::Value,
+    /// How long it may take.
+    pub timeout: Duration,
 }
 
 /// `[assistant]`, when it is enabled.
@@ -105,7 +118,7 @@ struct File {
     #[serde(default)]
     schedules: Vec<ScheduleTable>,
     #[serde(default)]
-    preflight: Vec<toml::Table>,
+    preflight: Vec<PreflightTable>,
     notifiers: Option<IgnoredAny>,
     on_success: Option<IgnoredAny>,
     on_failure: Option<IgnoredAny>,
@@ -196,6 +209,15 @@ struct TransitTable {
 }
 
 #[derive(Deserialize)]
+struct PreflightTable {
+    plugin: String,
+    #[serde(default = "nothing")]
+    config: serde_json::Value,
+    #[serde(default = "half_a_minute")]
+    timeout_seconds: u64,
+}
+
+#[derive(Deserialize)]
 struct ScheduleTable {
     #[serde(default)]
     id: String,
@@ -220,6 +242,14 @@ impl Default for AssistantTable {
         let toolkit = ToolkitTable::default();
         Self { enabled: true, memory: true, transcript_bytes_max: 409_600, toolkit, extractor: None }
     }
+}
+
+fn nothing() -> serde_json::Value {
+    serde_json::Value::Object(serde_json::Map::new())
+}
+
+fn half_a_minute() -> u64 {
+    30
 }
 
 fn half_an_hour() -> u64 {
@@ -256,14 +286,8 @@ impl Manifest {
         let mut args = run.args;
         let (schedule, more) = schedule.map(|first| (first.id, first.args)).unwrap_or_default();
         args.extend(more);
-        let unfit = if lifecycle.mode == Mode::Persistent {
-            Some("persistent agents are not run")
-        } else if preflight.is_empty() {
-            None
-        } else {
-            // To run it without what its author wants checked first would be worse than not to.
-            Some("preflight plugins are not run, and its manifest wants one first")
-        };
+        let unfit = (lifecycle.mode == Mode::Persistent).then_some("persistent agents are not run");
+        let preflight = preflight.into_iter().map(Preflight::from).collect();
         Ok(Self {
             dir: dir.to_owned(),
             name: agent.name,
@@ -277,6 +301,7 @@ impl Manifest {
             extra_env: env.extra,
             schedule: if schedule.is_empty() { TRIGGER.to_owned() } else { schedule },
             assistant: assistant.filter(|table| table.enabled).map(Assistant::from),
+            preflight,
             unfit,
             is_on_the_mesh: transit.mesh,
             without_effect,
@@ -298,7 +323,7 @@ impl File {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self { agent, run, env, lifecycle, assistant, .. } = self;
+        let Self { agent, run, env, lifecycle, assistant, preflight, .. } = self;
         let is_persistent = lifecycle.mode == Mode::Persistent;
         let startup = lifecycle.startup_timeout_seconds.unwrap_or(30);
         let odd = |name: &String| name.is_empty() || name.contains(['=', '\0']);
@@ -321,11 +346,20 @@ impl File {
         if is_persistent && startup >= agent.timeout_seconds {
             return Err("[lifecycle] startup_timeout_seconds is not below timeout_seconds".to_owned());
         }
+        if let Some(PreflightTable { plugin, .. }) = preflight.iter().find(|check| !is_plugin(&check.plugin))
+        {
+            return Err(format!("[[preflight]] plugin {plugin:?} is no name of a plugin"));
+        }
         if let Some(name) = env.extra.keys().find(|name| odd(name)) {
             return Err(format!("[env] extra: {name:?} is no name of a variable"));
         }
         assistant.as_ref().map_or(Ok(()), AssistantTable::check)
     }
+}
+
+/// Whether it can be a part of a file's name.
+fn is_plugin(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0'])
 }
 
 impl AssistantTable {
@@ -342,6 +376,12 @@ impl AssistantTable {
             Some((_, server)) => Err(format!("[[assistant.toolkit.servers]] has {:?} twice", server.name)),
             None => Ok(()),
         }
+    }
+}
+
+impl From<PreflightTable> for Preflight {
+    fn from(PreflightTable { plugin, config, timeout_seconds }: PreflightTable) -> Self {
+        Self { plugin, config, timeout: Duration::from_secs(timeout_seconds) }
     }
 }
 
@@ -472,6 +512,7 @@ mod tests {
             ("[lifecycle]\nmode = \"sometimes\"", "unknown variant"),
             ("[lifecycle]\nmode = \"persistent\"\nstartup_timeout_seconds = 1800", "startup_timeout_seconds"),
             ("[assistant]\ntranscript_bytes_max = 0", "transcript_bytes_max"),
+            ("[[preflight]]\nplugin = \"../x\"", "no name of a plugin"),
             ("[env]\nextra = { \"A=B\" = \"x\" }", "no name of a variable"),
             ("[[assistant.toolkit.servers]]\nname = \"a\"\nkind = \"ftp\"", "ftp"),
             (
@@ -487,6 +528,9 @@ mod tests {
     #[test]
     fn what_is_not_run_here_is_known_and_says_why() {
         assert!(parse(&format!("{LEAST}[lifecycle]\nmode = \"persistent\"")).unwrap().unfit.is_some());
-        assert!(parse(&format!("{LEAST}[[preflight]]\nplugin = \"x\"")).unwrap().unfit.is_some());
+        let agent = parse(&format!("{LEAST}[[preflight]]\nplugin = \"x\"\nconfig = {{ a = [1] }}")).unwrap();
+        let config = serde_json::json!({ "a": [1] });
+        let check = Preflight { plugin: "x".into(), config, timeout: Duration::from_secs(30) };
+        assert_eq!((agent.unfit, agent.preflight), (None, vec![check]));
     }
 }

@@ -89,6 +89,7 @@ fn what_is_wrong_with_the_hosts_own_agents_is_found() {
     );
     agent("bad", "protocol = \"assistant-v9\"");
     agent("steady", "[lifecycle]\nmode = \"persistent\"");
+    agent("gated", "[[preflight]]\nplugin = \"nowhere\"");
     agent("An Agent", "[[notifiers]]\ndriver = \"desktop\"");
     home.file("agents-home/secrets.env", "A=b\n");
     std::fs::set_permissions(home.path("agents-home/secrets.env"), PermissionsExt::from_mode(0o644)).unwrap();
@@ -97,11 +98,12 @@ fn what_is_wrong_with_the_hosts_own_agents_is_found() {
     for (level, says) in [
         ("wrong", "\"assistant-v9\" is not known"),
         ("wrong", "steady is not run: persistent"),
+        ("wrong", "gated is not run: its preflight dotagent-plugin-nowhere"),
         ("note", "\"An Agent\" does not match"),
         ("note", "An Agent is run without notifiers"),
         ("wrong", "config.toml (mode 666)"),
         ("wrong", "others can read"),
-        ("ok", "2 can be run of those in"),
+        ("ok", "3 can be run of those in"),
     ] {
         assert!(has(&found, level, "agents", says), "{says}: {found:#?}");
     }

@@ -1,8 +1,9 @@
 //! The home of the host's own agents: whether they can be run, and who could change what they run.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -26,7 +27,7 @@ pub(super) fn home(status: Option<&Map<String, Value>>, found: &mut Findings) {
     for broken in &there.broken {
         found.wrong(CHECK, format!("{}: {}", broken.path.display(), broken.why), RELOAD);
     }
-    there.agents.iter().for_each(|agent| one(agent, found));
+    there.agents.iter().for_each(|agent| one(&home, agent, found));
     let says = |name: &str| status.is_some_and(|status| status.get(name).is_some_and(Value::is_string));
     let is_told = says("api_error") || says("api_sock");
     dispatcher(&home, &there, is_told, found);
@@ -40,8 +41,14 @@ fn fit(there: &Found) -> usize {
 }
 
 /// What an agent's manifest asks for and does not get.
-fn one(agent: &Manifest, found: &mut Findings) {
+fn one(home: &Home, agent: &Manifest, found: &mut Findings) {
     let name = &agent.name;
+    for plugin in agent.preflight.iter().map(|check| home.plugin(&check.plugin)) {
+        if !can_be_found(&plugin) {
+            let text = format!("{name} is not run: its preflight {} is not there", plugin.display());
+            found.wrong(CHECK, text, format!("put it into {} or PATH", home.dir().join("plugins").display()));
+        }
+    }
     if let Some(why) = agent.unfit {
         let hint =
             format!("take that out of {}, or keep it for a daemon that does it", manifest(agent).display());
@@ -62,6 +69,12 @@ fn one(agent: &Manifest, found: &mut Findings) {
             "see docs/agents.md",
         );
     }
+}
+
+/// Whether a program is a file, or one of PATH.
+fn can_be_found(program: &Path) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    program.is_file() || env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 fn dispatcher(home: &Home, there: &Found, is_told: bool, found: &mut Findings) {

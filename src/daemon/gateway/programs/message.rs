@@ -153,6 +153,7 @@ fn settle(engine: &Engine, message: &Message, envelope: &Envelope, report: Repor
         Ended::Failed { .. } => return refused("agent_refused", false),
         Ended::TimedOut { .. } => return refused("agent_timeout", true),
         Ended::Stopped => return refused("agent_stopped", true),
+        Ended::Blocked { .. } => return refused("agent_blocked", true),
         Ended::NotRun(why) => {
             tracing::warn!(agent = message.agent, why, "could not run an agent");
             return refused("agent_not_started", true);

@@ -215,7 +215,7 @@ fn what_a_run_calls_its_agent_calls() {
 #[test]
 fn what_no_message_can_reach_is_told_once_until_the_configuration_is_read_anew() {
     let world = World::new("exit 0");
-    write_agent(world.dir.path(), "checked", "exit 0", "[lifecycle]\nmode = \"persistent\"");
+    write_agent(world.dir.path(), "steady", "exit 0", "[lifecycle]\nmode = \"persistent\"");
     write_agent(world.dir.path(), "Not A Name", "exit 0", "");
     write_agent(world.dir.path(), "private", "exit 0", "[transit]\nmesh = false");
     write_agent(world.dir.path(), "late", "exit 0", "");
