@@ -65,7 +65,16 @@ pub(super) struct Link {
 }
 
 /// What a part of the daemon does when the configuration is to be read anew.
-type Reload = Box<dyn Fn() + Send>;
+type Reload = Box<dyn Fn() -> Reread + Send>;
+
+/// What a part of the daemon says of what it has read anew.
+#[derive(Debug, Default)]
+pub(super) struct Reread {
+    /// Why something of it is not used, if that is so.
+    pub(super) wrong: Option<String>,
+    /// What holds only after a restart.
+    pub(super) restart: Option<&'static str>,
+}
 
 /// One daemon.
 pub(super) struct Host {
@@ -253,7 +262,7 @@ impl Host {
     }
 
     /// Lets `reload` be called whenever the configuration is to be read anew.
-    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+    pub(super) fn on_reload(&self, reload: impl Fn() -> Reread + Send + 'static) {
         locked(&self.reloads).push(Box::new(reload));
     }
 
@@ -263,9 +272,9 @@ impl Host {
     }
 
     /// Lets every part of the daemon read anew what it has of its own configuration.
-    pub(super) fn reload_parts(&self) {
+    pub(super) fn reload_parts(&self) -> Vec<Reread> {
         locked(&self.told).clear();
-        locked(&self.reloads).iter().for_each(|reload| reload());
+        locked(&self.reloads).iter().map(|reload| reload()).collect()
     }
 
     /// Asks for a new connection at once.

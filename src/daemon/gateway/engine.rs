@@ -111,13 +111,17 @@ impl Engine {
         locked(&self.limits).clone()
     }
 
-    /// Reads the limits anew. A configuration that makes no sense changes nothing, and is told of.
-    pub(super) fn reload(&self) {
-        match configured(&self.home) {
-            Ok(limits) => *locked(&self.limits) = limits,
-            Err(err) => tracing::error!(%err, "the limits of before stay"),
-        }
+    /// Reads the limits anew. A configuration that makes no sense changes nothing.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub(super) fn reload(&self) -> Result<(), StoreError> {
         self.discover();
+        let limits = configured(&self.home);
+        if let Err(err) = &limits {
+            tracing::error!(%err, "the limits of before stay");
+        }
+        limits.map(|limits| *locked(&self.limits) = limits)
     }
 
     /// Adds an entry to the audit trail.

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use self::engine::Engine;
 use self::jobs::{Job, Task};
-use super::host::Host;
+use super::host::{Host, Reread};
 use crate::proto::admission::{Admission, Key, Lane, Limits, Refused};
 use crate::proto::bang::{Message, Parked};
 use crate::proto::local::{CatalogEntry, LocalEvent, SessionId};
@@ -35,6 +35,8 @@ use crate::store::home::{ApiLimits, Home, Settings};
 
 /// The runs for local clients, where they are written down.
 const LOCAL: &str = "local";
+/// The dispatcher, as the configuration has it.
+pub(super) const DISPATCHER_KEY: &str = "dispatcher_agent";
 /// What begins a new session of an assistant, unless a command of that name is installed.
 const NEW_SESSION: [&str; 2] = ["/novo", "/new"];
 
@@ -171,11 +173,7 @@ impl Gateway {
             is_closed: AtomicBool::default(),
         });
         let me = gateway.me.clone();
-        host.on_reload(move || {
-            if let Some(gateway) = me.upgrade() {
-                gateway.reload();
-            }
-        });
+        host.on_reload(move || me.upgrade().map(|gateway| gateway.reload()).unwrap_or_default());
         Ok(Some(gateway))
     }
 
@@ -275,10 +273,13 @@ impl Gateway {
         self.engine.is_there(&self.dispatcher)
     }
 
-    /// Reads anew what is kept in memory of the configuration: the limits. Everything else is read when it is used.
-    fn reload(&self) {
-        self.engine.reload();
+    /// Reads anew what is kept in memory of the configuration: the limits. The dispatcher stays who it is, and
+    /// everything else is read when it is used.
+    fn reload(&self) -> Reread {
+        let read = self.engine.reload();
         locked(&self.admission).set_limits(limits(&self.engine.limits()));
+        let is_another = self.engine.home.settings().is_ok_and(|now| now.dispatcher != self.dispatcher);
+        Reread { wrong: read.err().map(|err| err.to_string()), restart: is_another.then_some(DISPATCHER_KEY) }
     }
 
     /// Lets nothing in any more, gives what runs a while to end by itself, and ends it then; what waits behind it is

@@ -166,6 +166,8 @@ fn settle(engine: &Engine, message: &Message, envelope: &Envelope, report: Repor
         // Two programs in one room would answer each other for ever.
         Kind::Room { .. } if envelope.reply_to.is_some() => Ok(()),
         Kind::Room { room, .. } => said.map_or(Ok(()), |said| answer(engine, message, room, said)),
+        // It would be run for what it has said itself, again and again.
+        Kind::Dm if envelope.from == message.session.address => Ok(()),
         Kind::Dm => said.map_or(Ok(()), |said| answer(engine, message, &envelope.from, said)),
     };
     match sent {

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::message::{Message, handle};
 use super::super::dispatch::{Carrier, Dispatch};
-use super::super::host::Host;
+use super::super::host::{Host, Reread};
 use super::super::registry::{Mailbox, Session, Way};
 use super::super::{DaemonError, spawn};
 use super::engine::{self, Engine, LONGEST_STOP};
@@ -76,11 +76,10 @@ impl Programs {
         let look = Arc::new(AtomicBool::new(true));
         let (news, waker, limited) = (Arc::clone(&look), wake.clone(), Arc::downgrade(&engine));
         host.on_reload(move || {
-            if let Some(engine) = limited.upgrade() {
-                engine.reload();
-            }
+            let read = limited.upgrade().map_or(Ok(()), |engine| engine.reload());
             news.store(true, Ordering::Release);
             waker.wake();
+            Reread { wrong: read.err().map(|err| err.to_string()), restart: None }
         });
         let mut desk = Desk::new(Arc::clone(host), engine, wake, look);
         let thread = spawn("programs", &host.stop.clone(), move || desk.run())?;

@@ -49,7 +49,11 @@ impl World {
     }
 
     fn write(&self, id: &str, kind: Kind) {
-        let (from, ts) = ("jess@titan".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+        self.write_as("jess@titan", id, kind);
+    }
+
+    fn write_as(&self, from: &str, id: &str, kind: Kind) {
+        let (from, ts) = (from.to_owned(), "2026-01-01T00:00:00Z".to_owned());
         let text = Envelope { from, id: id.into(), ts, reply_to: None, body: "hi \"you\"".into(), kind };
         let envelope = envelope::render(&text);
         let delivery = Delivery { id: id.into(), agent: "tiny".into(), envelope, redelivery: 0 };
@@ -134,6 +138,17 @@ fn the_exit_decides_what_becomes_of_the_message() {
         let is_dead = want.0 == LocalState::Refused;
         assert_eq!(bounced, [("transit", Some(ID))][..usize::from(is_dead)], "{script}");
     }
+}
+
+#[test]
+fn an_agent_that_writes_to_itself_is_run_for_that_and_not_for_its_reply() {
+    let mut world = World::new("echo run >> runs; echo said");
+    world.write_as("tiny@titan", ID, Kind::Dm);
+    eventually("the message is settled", || world.state(ID).0 == LocalState::Injected);
+    // What it had sent to itself would wait or run now; a stop lets that end.
+    world.stop();
+    assert_eq!(fs::read_to_string(world.home("runs")).unwrap(), "run\n");
+    assert!(world.host.spool().unwrap().due("tiny", world.host.wall(), 9).unwrap().is_empty());
 }
 
 #[test]
