@@ -89,8 +89,11 @@ impl Engine {
         limits: ApiLimits,
     ) -> Result<Arc<Self>, GatewayError> {
         let runs = Runs::of(&host.paths.data, part);
-        end_orphans(&runs)?;
         let audit = Audit::at(home.audit_log());
+        end_orphans(&runs, |group| {
+            // It is ended in any case.
+            let _ = audit.add("orphan_ended", &fields(json!({ "process_group": group })), host.wall());
+        })?;
         let stop = Stop::new()?;
         Ok(Arc::new(Self {
             home,
@@ -249,12 +252,12 @@ fn stamp(path: PathBuf) -> Option<Stamp> {
     Some((path, found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
 }
 
-/// Ends what a daemon that was killed has left running.
-fn end_orphans(runs: &Runs) -> Result<(), StoreError> {
-    for Orphan { leader, others } in runs.orphans()? {
-        tracing::warn!(?leader, ?others, "ending what an earlier daemon left running");
-        let group = leader.and_then(|leader| Pid::from_raw(leader.cast_signed()));
-        if let Some(group) = group {
+/// Ends what a daemon that was killed has left running, and tells of each run.
+fn end_orphans(runs: &Runs, tell: impl Fn(Option<u32>)) -> Result<(), StoreError> {
+    for Orphan { group, others } in runs.orphans()? {
+        tell(group);
+        tracing::warn!(?group, ?others, "ending what an earlier daemon left running");
+        if let Some(group) = group.and_then(|group| Pid::from_raw(group.cast_signed())) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         for pid in others.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {

@@ -511,6 +511,7 @@ fn a_daemon_that_was_killed_leaves_no_group_behind() {
     let again = Engine::open(Home::at(world.dir.path()), &world.host, LOCAL, ApiLimits::default()).unwrap();
     assert!(matches!(world.next(), LocalEvent::Reply { text, .. } if text == "tiny exited -1.\n"));
     assert_eq!(again.runs.orphans().unwrap(), []);
+    assert!(world.trail().iter().any(|entry| entry["event"] == "orphan_ended"));
 }
 
 #[test]
