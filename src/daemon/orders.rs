@@ -76,7 +76,10 @@ pub(super) fn reload(host: &Host) -> Result<Reloaded, EnrolmentError> {
     match &mut read {
         Ok(read) => {
             for Reread { wrong, restart } in parts {
-                read.restart.extend(restart);
+                if let Some(key) = restart {
+                    tracing::info!(needs_restart = key, "it holds after a restart");
+                    read.restart.push(key);
+                }
                 // Two parts read the same file.
                 read.wrong.extend(wrong.filter(|wrong| !read.wrong.contains(wrong)));
             }

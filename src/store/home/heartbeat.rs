@@ -2,8 +2,9 @@
 //!
 //! It is a view. What was triggered stands on the audit trail, and nothing here depends on this file.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -65,7 +66,8 @@ impl Heartbeat {
         files::make_parent(&self.path).map_err(io::Error::other)?;
         let beside = self.path.with_extension("json.new");
         let text = format!("{}\n", serde_json::to_string_pretty(&self.all)?);
-        fs::write(&beside, text)?;
+        let mut new = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        new.write_all(text.as_bytes())?;
         fs::rename(&beside, &self.path)
     }
 
