@@ -152,6 +152,23 @@ fn an_agent_that_writes_to_itself_is_run_for_that_and_not_for_its_reply() {
 }
 
 #[test]
+fn two_programs_do_not_answer_each_others_answers() {
+    let mut world = World::new("echo run >> runs; echo \"said $AGENT_NAME\"");
+    write_agent(world.dir.path(), "other", "echo run >> runs; echo said", "");
+    world.host.reload_parts();
+    world.until_there("other");
+    world.write_as("other@titan", ID, Kind::Dm);
+    let runs = world.dir.path().join("agents/other/runs");
+    eventually("the answer is run", || runs.exists());
+    let answered =
+        |agent: &str| world.host.spool().unwrap().due(agent, world.host.wall(), 9).unwrap().is_empty();
+    eventually("both are settled", || answered("tiny") && answered("other"));
+    world.stop();
+    assert_eq!(fs::read_to_string(runs).unwrap(), "run\n");
+    assert_eq!(fs::read_to_string(world.home("runs")).unwrap(), "run\n");
+}
+
+#[test]
 fn a_message_that_was_answered_is_not_run_again() {
     let world = World::new("echo x >> runs; echo yes");
     world.write(ID, Kind::Dm);
