@@ -18,12 +18,10 @@ use crate::proto::envelope;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
-use crate::store::spool::inbox::Outcome;
+use crate::store::spool::inbox::{LONGEST_WAIT, Outcome};
 
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
-/// Time after which what waits for a person is tried again, whatever is seen of the person.
-const HELD: Duration = Duration::from_secs(300);
 
 /// What came of an envelope that was handed over.
 enum Answered {
@@ -127,13 +125,14 @@ impl Dispatch {
     fn settle(&mut self, host: &Host) -> Result<(), StoreError> {
         while let Some((id, answered)) = self.unsettled.first() {
             let now = host.wall();
+            let mut is_refused = false;
             match answered {
                 Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Seen) => self.spool.seen(id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Refused { code, retryable }) => {
-                    self.spool.refused(id, &self.agent, code, *retryable, now)?;
+                    is_refused = self.spool.refused(id, &self.agent, code, *retryable, now)?;
                 }
-                Answered::Held(code) => self.spool.held(id, &self.agent, code, now + HELD, now)?,
+                Answered::Held(code) => self.spool.held(id, &self.agent, code, now + LONGEST_WAIT, now)?,
             }
             let (id, answered) = self.unsettled.remove(0);
             self.open.remove(&id);
@@ -143,7 +142,7 @@ impl Dispatch {
                     match outcome {
                         Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
                         Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
-                        Outcome::Refused { code, retryable: false } => self.bounce(host, &id, &code)?,
+                        Outcome::Refused { code, .. } if is_refused => self.bounce(host, &id, &code)?,
                         Outcome::Refused { .. } => {}
                     }
                 }

@@ -265,8 +265,28 @@ fn history_ends_after_its_time() {
     receive(&mut spool, TX, 0);
     receive(&mut spool, DLV, 0);
     spool.injected(TX, "jess", NOW).unwrap();
-    assert_eq!(spool.forget(NOW + limits::DELIVERY_TTL).unwrap(), 0);
-    let later = NOW + limits::HISTORY_KEEP;
-    assert_eq!(spool.forget(later).unwrap(), 1, "the waiting one");
-    assert_eq!(spool.forget(later + Backoff::DELIVERY.first).unwrap(), 1);
+    let next = NOW + Duration::from_millis(1);
+    assert_eq!(spool.forget(NOW, NOW).unwrap(), 0);
+    assert_eq!(spool.forget(NOW, next).unwrap(), 1, "the waiting one");
+    assert_eq!(spool.forget(next, next).unwrap(), 1);
+}
+
+#[test]
+fn what_was_refused_under_a_clock_that_was_ahead_is_due_now() {
+    let (_dir, mut spool) = spool();
+    let (ahead, name) = (NOW + Duration::from_secs(7200), "jess");
+    let one = message(1, "amy");
+    spool.put_local(&one, ahead).unwrap();
+    spool.refused(&one.id, name, "not_now", true, ahead).unwrap();
+    assert_eq!(spool.next_inbox_due(name, ahead).unwrap(), Some(ahead + Backoff::DELIVERY.first));
+    assert_eq!(numbers(&spool, ahead), [0; 0]);
+    assert_eq!(numbers(&spool, NOW), [1], "the clock was set right");
+    spool.held(&one.id, name, "draft_busy", ahead + LONGEST_WAIT, ahead).unwrap();
+    assert_eq!(numbers(&spool, NOW), [1]);
+    // One that is not due for longer than any retry waits for its own time, while the clock is what it was.
+    let (notice, due) = (message(2, "transit"), NOW + Duration::from_secs(3600));
+    spool.put_notice(&notice, due, NOW).unwrap();
+    assert_eq!(numbers(&spool, NOW), [1]);
+    assert_eq!(spool.next_inbox_due(name, NOW).unwrap(), Some(due));
+    assert_eq!(numbers(&spool, NOW - Duration::from_secs(7200)), [1, 2]);
 }
