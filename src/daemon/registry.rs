@@ -182,6 +182,8 @@ pub(super) enum Caller {
     Nobody,
     /// Several sessions share the process, and nothing tells them apart.
     Unclear,
+    /// One that is not back yet, though another one of the process is.
+    Absent,
 }
 
 /// All sessions that can be reached, by name.
@@ -351,8 +353,14 @@ impl Registry {
     }
 
     /// The session that a process runs in: that of its nearest ancestor that has one. What the caller says of itself
-    /// only tells sessions of one process apart; it may be old, and then counts for nothing.
-    pub(super) fn caller(&self, lineage: &[Process], hint: Hint<'_>) -> Caller {
+    /// only tells sessions of one process apart; it may be old, and then counts for nothing. But a session of which
+    /// `is_awaited` says that it may still come back is not taken for the one that is back already.
+    pub(super) fn caller(
+        &self,
+        lineage: &[Process],
+        hint: Hint<'_>,
+        is_awaited: impl Fn(&str) -> bool,
+    ) -> Caller {
         let inner = self.inner();
         for process in lineage {
             let mut here: Vec<&Session> =
@@ -370,6 +378,10 @@ impl Registry {
                 }
             }
             if let [session] = here[..] {
+                let is_back = |id: &str| inner.sessions.values().any(|session| session.who.session_id == id);
+                if hint.session_id.is_some_and(|id| !is_back(id) && is_awaited(id)) {
+                    return Caller::Absent;
+                }
                 return Caller::Session(Box::new(session.clone()));
             }
         }
@@ -414,6 +426,7 @@ mod tests {
             Caller::Session(session) => session.place.name.to_string(),
             Caller::Nobody => "nobody".into(),
             Caller::Unclear => "unclear".into(),
+            Caller::Absent => "absent".into(),
         }
     }
 
@@ -441,31 +454,43 @@ mod tests {
         registry.enter(session("inner", "inner", 20, 1));
         let line = [30, 20, 10].map(process);
         let none = Hint::default();
-        assert_eq!(name_of(registry.caller(&line, none)), "inner");
-        assert_eq!(name_of(registry.caller(&line[2..], none)), "outer");
-        assert_eq!(name_of(registry.caller(&[process(40)], none)), "nobody");
+        let caller = |line: &[Process], hint: Hint<'_>| registry.caller(line, hint, |_| false);
+        assert_eq!(name_of(caller(&line, none)), "inner");
+        assert_eq!(name_of(caller(&line[2..], none)), "outer");
+        assert_eq!(name_of(caller(&[process(40)], none)), "nobody");
         let reused = [Process { pid: 10, start_time: 8 }];
-        assert_eq!(name_of(registry.caller(&reused, none)), "nobody", "a later process of that pid");
+        assert_eq!(name_of(caller(&reused, none)), "nobody", "a later process of that pid");
         let named = |session_id| Hint { session_id: Some(session_id), pane_id: None };
         for old in ["gone", "outer"] {
-            assert_eq!(name_of(registry.caller(&line, named(old))), "inner", "there is no other one here");
+            assert_eq!(name_of(caller(&line, named(old))), "inner", "there is no other one here");
         }
         registry.enter(session("twin", "twin", 20, 1));
-        assert_eq!(name_of(registry.caller(&line, none)), "unclear");
+        assert_eq!(name_of(caller(&line, none)), "unclear");
         for old in ["gone", "outer"] {
-            assert_eq!(name_of(registry.caller(&line, named(old))), "unclear", "{old}");
+            assert_eq!(name_of(caller(&line, named(old))), "unclear", "{old}");
         }
-        assert_eq!(name_of(registry.caller(&line, named("twin"))), "twin");
-        assert_eq!(name_of(registry.caller(&line, named("inner"))), "inner");
+        assert_eq!(name_of(caller(&line, named("twin"))), "twin");
+        assert_eq!(name_of(caller(&line, named("inner"))), "inner");
         let pane = Hint { pane_id: Some("native:claude:twin"), session_id: None };
-        assert_eq!(name_of(registry.caller(&line, pane)), "twin");
+        assert_eq!(name_of(caller(&line, pane)), "twin");
         let both = Hint { session_id: Some("inner"), ..pane };
-        assert_eq!(name_of(registry.caller(&line, both)), "inner");
-        assert_eq!(
-            name_of(registry.caller(&[process(40)], named("twin"))),
-            "nobody",
-            "it is none of its own"
-        );
+        assert_eq!(name_of(caller(&line, both)), "inner");
+        assert_eq!(name_of(caller(&[process(40)], named("twin"))), "nobody", "it is none of its own");
+    }
+
+    #[test]
+    fn a_session_that_is_not_back_yet_is_no_other_one() {
+        let registry = Registry::default();
+        registry.enter(session("outer", "outer", 10, 1));
+        registry.enter(session("inner", "inner", 20, 1));
+        let line = [30, 20, 10].map(process);
+        let caller = |id| {
+            let hint = Hint { session_id: Some(id), pane_id: None };
+            name_of(registry.caller(&line, hint, |id| ["outer", "twin"].contains(&id)))
+        };
+        assert_eq!(caller("twin"), "absent");
+        assert_eq!(caller("gone"), "inner", "nobody waits for it");
+        assert_eq!(caller("outer"), "inner", "it is back, and another process's");
     }
 
     #[test]
