@@ -5,7 +5,7 @@ mod inbox;
 pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -164,7 +164,11 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
 /// The session that the calling process runs in.
 fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
     let line = lineage(peer.pid);
-    match host.registry.caller(&line, hint, |id| is_awaited(host, id)) {
+    let may_come_back = host.uptime() < RETURN_WAIT;
+    // A session that registers just now is neither awaited any more nor there yet.
+    let _nobody_registers =
+        may_come_back.then(|| host.registering.lock().unwrap_or_else(PoisonError::into_inner));
+    match host.registry.caller(&line, hint, |id| may_come_back && is_awaited(host, id)) {
         Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
         found => found,
     }
@@ -173,12 +177,11 @@ fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
 /// Whether a session that is not there may be about to come back: its adapter has lost its daemon, and has not found this
 /// one yet.
 fn is_awaited(host: &Host, session_id: &str) -> bool {
-    let is_known = || host.spool()?.knew_session(session_id, host.wall() - host.uptime());
-    host.uptime() < RETURN_WAIT
-        && is_known().unwrap_or_else(|err| {
-            tracing::error!(%err, "could not look for a session");
-            true
-        })
+    let started = host.wall() - host.uptime();
+    host.spool().and_then(|spool| spool.knew_session(session_id, started)).unwrap_or_else(|err| {
+        tracing::error!(%err, "could not look for a session");
+        true
+    })
 }
 
 fn is_called(session: &Session, name: &str) -> bool {
