@@ -27,9 +27,17 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// The roster, if one is due: on a change, and from time to time. `is_quiet` says that no message is under way.
-    pub(super) fn due(&mut self, registry: &Registry, now: Mono, is_quiet: bool) -> Option<Vec<AgentInfo>> {
+    /// The roster, if one is due: on a change, and from time to time. On it are the senders of the messages that are
+    /// under way as well, because the roster passes what waits for its turn.
+    pub(super) fn due<'a>(
+        &mut self,
+        registry: &Registry,
+        now: Mono,
+        under_way: impl Iterator<Item = &'a str>,
+    ) -> Option<Vec<AgentInfo>> {
         let version = registry.version();
+        let mut under_way = under_way.peekable();
+        let is_quiet = under_way.peek().is_none();
         let is_due = self.told.is_none_or(|(told, at)| {
             let age = now.since(at);
             let is_news = told != version || (is_quiet && !self.kept.is_empty());
@@ -38,9 +46,7 @@ impl Roster {
         if !is_due {
             return None;
         }
-        if is_quiet {
-            self.kept.clear();
-        }
+        self.kept = under_way.map(str::to_owned).collect();
         Some(self.tell(registry, now))
     }
 
@@ -102,16 +108,21 @@ mod tests {
     fn a_sender_without_a_session_is_on_the_roster_while_its_messages_are_under_way() {
         let at = |s| Mono(Duration::from_secs(s));
         let (registry, mut roster) = (Registry::default(), Roster::default());
-        assert_eq!(names(roster.due(&registry, at(0), true)), Some(vec![]));
-        assert_eq!(names(roster.due(&registry, at(59), true)), None);
+        let due = |roster: &mut Roster, s, under_way: &[&str]| {
+            names(roster.due(&registry, at(s), under_way.iter().copied()))
+        };
+        assert_eq!(due(&mut roster, 0, &[]), Some(vec![]));
+        assert_eq!(due(&mut roster, 59, &[]), None);
         assert_eq!(roster.next(&registry), Some(at(60)));
         let with =
             |roster: &mut Roster, names: &[&str]| roster.with(names.iter().copied(), &registry, at(60));
         assert_eq!(names(with(&mut roster, &["omar", "jess"])), Some(vec!["jess".into(), "omar".into()]));
         assert_eq!(names(with(&mut roster, &["jess"])), None, "it is on it already");
         assert_eq!(roster.next(&registry), Some(at(61)));
-        assert_eq!(names(roster.due(&registry, at(70), false)), None);
-        assert_eq!(names(roster.due(&registry, at(70), true)), Some(vec![]), "they are out");
-        assert_eq!(names(roster.due(&registry, at(130), true)), Some(vec![]));
+        assert_eq!(due(&mut roster, 70, &["omar", "jess"]), None);
+        assert_eq!(due(&mut roster, 70, &[]), Some(vec![]), "they are out");
+        registry.tell_again();
+        assert_eq!(due(&mut roster, 71, &["amy"]), Some(vec!["amy".into()]), "it has left in the meantime");
+        assert_eq!(due(&mut roster, 130, &[]), Some(vec![]));
     }
 }
