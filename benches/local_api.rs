@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Running, micros, percentile, verdict_at_most, work_dir};
+use support::{Running, micros, percentile, shipped, verdict_at_most, work_dir};
 
 /// Requests of one measurement, and how often it is made, in turns with its peer.
 const REQUESTS: usize = 2_000;
@@ -82,7 +82,7 @@ fn agent(home: &Path, name: &str, script: &str) {
 fn daemon(dir: &Path, home: &Path, dispatcher: &str) -> Running {
     fs::write(home.join("config.toml"), format!("[telegram]\ndispatcher_agent = \"{dispatcher}\"\n"))
         .expect("a configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_transitd"));
+    let mut command = Command::new(shipped("transitd"));
     command.arg("run").env("HOME", dir).env("DOTAGENT_HOME", home).env("TRANSIT_API_RATE", "100000000");
     command.env("TRANSIT_CONFIG", dir.join("config.json")).env("TRANSIT_DATA_DIR", dir.join("data"));
     command.env("TRANSIT_LOG", "error");
