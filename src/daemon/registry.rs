@@ -182,7 +182,7 @@ pub(super) enum Caller {
     Nobody,
     /// Several sessions share the process, and nothing tells them apart.
     Unclear,
-    /// One that is not back yet, though another one of the process is.
+    /// One that is not back yet, whoever else of its process is.
     Absent,
 }
 
@@ -362,6 +362,8 @@ impl Registry {
         is_awaited: impl Fn(&str) -> bool,
     ) -> Caller {
         let inner = self.inner();
+        let is_back = |id: &str| inner.sessions.values().any(|session| session.who.session_id == id);
+        let is_absent = hint.session_id.is_some_and(|id| !is_back(id) && is_awaited(id));
         for process in lineage {
             let mut here: Vec<&Session> =
                 inner.sessions.values().filter(|session| session.way.owns(process)).collect();
@@ -374,18 +376,14 @@ impl Registry {
                     None => false,
                 });
                 if here.len() != 1 {
-                    return Caller::Unclear;
+                    return if is_absent { Caller::Absent } else { Caller::Unclear };
                 }
             }
             if let [session] = here[..] {
-                let is_back = |id: &str| inner.sessions.values().any(|session| session.who.session_id == id);
-                if hint.session_id.is_some_and(|id| !is_back(id) && is_awaited(id)) {
-                    return Caller::Absent;
-                }
-                return Caller::Session(Box::new(session.clone()));
+                return if is_absent { Caller::Absent } else { Caller::Session(Box::new(session.clone())) };
             }
         }
-        Caller::Nobody
+        if is_absent { Caller::Absent } else { Caller::Nobody }
     }
 }
 
@@ -491,6 +489,11 @@ mod tests {
         assert_eq!(caller("twin"), "absent");
         assert_eq!(caller("gone"), "inner", "nobody waits for it");
         assert_eq!(caller("outer"), "inner", "it is back, and another process's");
+        registry.enter(session("third", "third", 20, 1));
+        assert_eq!((caller("twin"), caller("gone")), ("absent".into(), "unclear".into()));
+        let alone = Hint { session_id: Some("twin"), pane_id: None };
+        assert_eq!(name_of(registry.caller(&[process(40)], alone, |id| id == "twin")), "absent");
+        assert_eq!(name_of(registry.caller(&[process(40)], alone, |_| false)), "nobody");
     }
 
     #[test]

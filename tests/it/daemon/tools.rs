@@ -59,9 +59,15 @@ fn a_session_that_is_not_back_since_the_daemon_was_killed_is_taken_for_no_other(
     daemon.wait();
     drop((first, second));
     let _daemon = start(&home);
-    let (_second, _) = Adapter::register(&home, "s2", Some("omar"));
     let whoami = |id| ask(&home, &json!({ "op": "whoami", "session_id": id }));
+    assert_eq!(
+        (&whoami("s1")["code"], &whoami("old")["code"]),
+        (&json!("session_absent"), &json!("invalid_caller"))
+    );
+    let (_second, _) = Adapter::register(&home, "s2", Some("omar"));
     assert_eq!(whoami("s1")["code"], "session_absent");
+    let other = ask(&home, &json!({ "op": "whoami", "session_id": "s1", "as_agent": "omar" }));
+    assert_eq!(other["code"], "session_absent", "it is not another one because somebody says so");
     assert_eq!(
         (&whoami("s2")["address"], &whoami("old")["address"]),
         (&json!("omar@titan"), &json!("omar@titan"))
