@@ -220,8 +220,9 @@ impl Spool {
     }
 
     /// A session has refused the envelope. A refusal that passes leaves the row waiting: for the Worker's next
-    /// deliver, for the next session of this agent, or, if no Worker knows of it, for a while. Of what no Worker will
-    /// ever know the last attempt is refused for good. Answers whether it is over with the row.
+    /// deliver, for the next session of this agent, or for a while, if no Worker will hear of this refusal: because it
+    /// does not know of the message, or was answered before. Of what no Worker will ever know the last attempt is refused
+    /// for good. Answers whether it is over with the row.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -249,14 +250,14 @@ impl Spool {
             let later = now + Backoff::DELIVERY.after(attempts.saturating_add(1));
             tx.prepare_cached(
                 "UPDATE inbox SET state = CASE WHEN :retryable THEN 'waiting' ELSE 'refused' END,
-                        due_at = CASE WHEN from_worker THEN :held ELSE :later END,
+                        due_at = CASE WHEN asked OR (from_worker AND received_at <= :old) THEN :held ELSE :later END,
                         attempts = attempts + 1, answer = CASE WHEN asked THEN 'nak' END,
                         code = :code, retryable = :retryable, updated_at = :now
                  WHERE id = :id AND agent = :agent",
             )?
             .execute(named_params! {
                 ":id": id, ":agent": agent, ":code": code, ":retryable": retryable,
-                ":held": HELD, ":later": later.0, ":now": now.0,
+                ":held": HELD, ":later": later.0, ":old": (now - limits::DELIVERY_TTL).0, ":now": now.0,
             })?;
             Ok(!retryable)
         })
@@ -435,9 +436,9 @@ fn give_up_before(
     let held: Vec<(i64, Delivery)> = tx
         .prepare_cached(
             "SELECT id, agent, envelope, redelivery, seq FROM inbox
-             WHERE agent = ?1 AND state = 'waiting' AND seq < ?2 AND due_at = ?3 AND from_worker AND NOT asked",
+             WHERE agent = ?1 AND state = 'waiting' AND seq < ?2 AND due_at > ?3 AND from_worker AND NOT asked",
         )?
-        .query_map((&delivery.agent, known.seq, HELD), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
+        .query_map((&delivery.agent, known.seq, now.0), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
         .collect::<Result<_, _>>()?;
     for (seq, _) in held.iter().filter(|(_, held)| sender(held) == Some(from)) {
         tx.prepare_cached("UPDATE inbox SET state = 'refused', updated_at = ?2 WHERE seq = ?1")?

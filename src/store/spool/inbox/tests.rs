@@ -260,6 +260,33 @@ fn deliveries_of_sources_hold_nobody_up() {
 }
 
 #[test]
+fn what_the_worker_was_answered_for_before_is_retried_here() {
+    let (_dir, mut spool) = spool();
+    let [one, two] = [message(1, "amy"), message(2, "amy")];
+    spool.receive(&[one.clone(), two.clone()], NOW).unwrap();
+    spool.refused(&one.id, "jess", "paused", true, NOW).unwrap();
+    spool.refused(&two.id, "jess", "paused", true, NOW).unwrap();
+    assert_eq!(answers(&mut spool).len(), 2);
+    spool.release("jess").unwrap();
+    assert_eq!(numbers(&spool, NOW), [1, 2]);
+    spool.refused(&one.id, "jess", "busy", true, NOW).unwrap();
+    assert!(answers(&mut spool).is_empty(), "it waits for nothing, so that it would not ask soon");
+    let again = NOW + Backoff::DELIVERY.after(2);
+    assert_eq!((numbers(&spool, NOW), spool.next_inbox_due("jess", NOW).unwrap()), (vec![], Some(again)));
+    assert_eq!(numbers(&spool, again), [1, 2], "in their order");
+    // Not for longer than the Worker would.
+    let late = NOW + limits::DELIVERY_TTL;
+    spool.refused(&one.id, "jess", "busy", true, late).unwrap();
+    assert_eq!(spool.next_inbox_due("jess", late).unwrap(), None);
+    // Once the Worker sends the second one anew, the first has ended there.
+    spool.release("jess").unwrap();
+    spool.refused(&one.id, "jess", "busy", true, NOW).unwrap();
+    spool.receive(&[two], NOW).unwrap();
+    assert_eq!(numbers(&spool, NOW), [2]);
+    assert_eq!(numbers(&spool, again + LONGEST_WAIT), [2]);
+}
+
+#[test]
 fn history_ends_after_its_time() {
     let (_dir, mut spool) = spool();
     receive(&mut spool, TX, 0);
