@@ -370,7 +370,8 @@ impl<'a> Talk<'a> {
         }
         let entries = self.spool.outbox().claim_messages(self.me, wall, room)?;
         let senders = entries.iter().map(sender);
-        if let Some(agents) = self.roster.with(senders, &self.host.registry, now) {
+        let under_way = self.sends.values().map(|sending| sending.sender.as_str());
+        if let Some(agents) = self.roster.with(senders, under_way, &self.host.registry, now) {
             self.machine.roster(agents);
         }
         for entry in entries {
