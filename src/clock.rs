@@ -157,13 +157,21 @@ pub struct Ages {
     clock: SystemClock,
     /// The wall clock when this process began to look.
     began: Wall,
+    /// How long the machine had been suspended by then.
+    suspended: Duration,
 }
 
 impl Ages {
     /// Begins to look now.
     pub fn new() -> Self {
         let clock = SystemClock::new();
-        Self { began: clock.wall(), clock }
+        Self { began: clock.wall(), suspended: clock.suspended(), clock }
+    }
+
+    /// The latest stamp that is at least this old at `now`. The machine ages while it is suspended, too.
+    pub fn before(&self, age: Duration, now: Wall) -> Wall {
+        let suspended = self.clock.suspended().saturating_sub(self.suspended);
+        before(self.began, self.clock.mono().0 + suspended, age, now)
     }
 
     /// How old `stamp` is by now; `None` when it is from a clock that was ahead of the one at `now`.
@@ -185,6 +193,12 @@ fn age(stamp: Wall, began: Wall, running: Duration, now: Wall) -> Option<Duratio
         |from: Wall, to: Wall| u64::try_from(to.0.saturating_sub(from.0)).ok().map(Duration::from_millis);
     let at_most = between(stamp, began).unwrap_or_default() + running;
     between(stamp, now).map(|age| age.min(at_most))
+}
+
+/// The latest stamp that is of this [`age`] at least.
+fn before(began: Wall, running: Duration, of_age: Duration, now: Wall) -> Wall {
+    let latest = if running >= of_age { now } else { now.min(began + running) };
+    latest - of_age
 }
 
 /// A wait that doubles from `first` to `cap`.
@@ -298,6 +312,17 @@ mod tests {
         assert_eq!(channel_redelivery(2, false), Duration::from_secs(600));
         assert_eq!(channel_redelivery(1, true), Duration::from_secs(1200));
         assert_eq!(channel_redelivery(9, true), Duration::from_secs(1800));
+    }
+
+    #[test]
+    fn what_is_old_enough_is_told_by_the_wall_clock_as_far_as_it_was_not_stepped() {
+        let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+        let began = Wall(1_700_000_000_000);
+        let old = |running, now| before(began, running, day, now);
+        assert_eq!(old(hour, began + hour), began + hour - day);
+        assert_eq!(old(hour, began + day * 365), began + hour - day, "a step ahead");
+        assert_eq!(old(day, began + day * 365), began + day * 364, "it runs for as long as that by now");
+        assert_eq!(old(day, began - hour), began - hour - day, "a step back");
     }
 
     #[test]

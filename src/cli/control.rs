@@ -116,7 +116,7 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         }
         "rpc_failed" | "not_connected" => Exit::Unavailable,
         "too_many" | "rate_limited" | "loop_guard" | "plan_limit" | "spool_full" | "spool_busy"
-        | "rpc_error" => Exit::TryLater,
+        | "session_absent" | "rpc_error" => Exit::TryLater,
         "disk_full" | "spool_not_writable" => Exit::CannotCreate,
         "not_enrolled" | "bad_config" => Exit::Config,
         "store_error" => Exit::Io,

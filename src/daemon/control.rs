@@ -5,7 +5,7 @@ mod inbox;
 pub(super) mod send;
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -30,6 +30,9 @@ use crate::store::StoreError;
 
 /// Time for a call to come, and for its answer to be read.
 const CALL_WAIT: Duration = Duration::from_secs(35);
+
+/// Longer than an adapter waits before it connects anew.
+const RETURN_WAIT: Duration = Duration::from_secs(60);
 
 type Answer = Result<Value, ControlError>;
 
@@ -139,6 +142,10 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
             let text = "several sessions share this process, and nothing says which one calls";
             Err(ControlError::new("invalid_caller", text))
         }
+        (Caller::Absent, _) => {
+            let text = "the session that this process was started for is not back since transitd was started";
+            Err(ControlError::new("session_absent", text))
+        }
         (Caller::Nobody, Some(name)) => {
             let bare = name.split('@').next().unwrap_or(name);
             let session = bare.parse::<Name>().ok().and_then(|name| host.registry.get(&name));
@@ -157,10 +164,24 @@ fn caller(host: &Host, peer: Peer, hint: Hint<'_>, as_agent: Option<&str>) -> Re
 /// The session that the calling process runs in.
 fn session_of(host: &Host, peer: Peer, hint: Hint<'_>) -> Caller {
     let line = lineage(peer.pid);
-    match host.registry.caller(&line, hint) {
+    let may_come_back = host.uptime() < RETURN_WAIT;
+    // A session that registers just now is neither awaited any more nor there yet.
+    let _nobody_registers =
+        may_come_back.then(|| host.registering.lock().unwrap_or_else(PoisonError::into_inner));
+    match host.registry.caller(&line, hint, |id| may_come_back && is_awaited(host, id)) {
         Caller::Nobody => herdr::caller(host, &line, hint.pane_id).unwrap_or(Caller::Nobody),
         found => found,
     }
+}
+
+/// Whether a session that is not there may be about to come back: its adapter has lost its daemon, and has not found this
+/// one yet.
+fn is_awaited(host: &Host, session_id: &str) -> bool {
+    let started = host.wall() - host.uptime();
+    host.spool().and_then(|spool| spool.knew_session(session_id, started)).unwrap_or_else(|err| {
+        tracing::error!(%err, "could not look for a session");
+        true
+    })
 }
 
 fn is_called(session: &Session, name: &str) -> bool {
@@ -196,7 +217,7 @@ fn status(host: &Host) -> Answer {
         "herdr": host.herdr.status(),
         "draft_holds": host.herdr.holds(),
         "delivery_mode": host.herdr.mode(),
-        "uptime_seconds": host.uptime_seconds(),
+        "uptime_seconds": host.uptime().as_secs(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
     }))

@@ -18,12 +18,10 @@ use crate::proto::envelope;
 use crate::store::StoreError;
 use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
-use crate::store::spool::inbox::Outcome;
+use crate::store::spool::inbox::{LONGEST_WAIT, Outcome};
 
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
-/// Time after which what waits for a person is tried again, whatever is seen of the person.
-const HELD: Duration = Duration::from_secs(300);
 
 /// What came of an envelope that was handed over.
 #[derive(Clone)]
@@ -132,13 +130,14 @@ impl Dispatch {
                 // First, so that no crash can keep it from the sender; what has its id is not put twice.
                 self.bounce(host, &id, code)?;
             }
+            let mut is_refused = false;
             match &answered {
                 Answered::Outcome(Outcome::Injected) => self.spool.injected(&id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Seen) => self.spool.seen(&id, &self.agent, now)?,
                 Answered::Outcome(Outcome::Refused { code, retryable }) => {
-                    self.spool.refused(&id, &self.agent, code, *retryable, now)?;
+                    is_refused = self.spool.refused(&id, &self.agent, code, *retryable, now)?;
                 }
-                Answered::Held(code) => self.spool.held(&id, &self.agent, code, now + HELD, now)?,
+                Answered::Held(code) => self.spool.held(&id, &self.agent, code, now + LONGEST_WAIT, now)?,
             }
             self.unsettled.remove(0);
             self.open.remove(&id);
@@ -148,6 +147,10 @@ impl Dispatch {
                     match outcome {
                         Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
                         Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
+                        // So often that it is not tried again.
+                        Outcome::Refused { code, retryable: true } if is_refused => {
+                            self.bounce(host, &id, &code)?
+                        }
                         Outcome::Refused { .. } => {}
                     }
                 }

@@ -159,8 +159,9 @@ impl Host {
         self.clock.wall()
     }
 
-    pub(super) fn uptime_seconds(&self) -> u64 {
-        self.now().since(self.started).as_secs()
+    /// How long it has been running.
+    pub(super) fn uptime(&self) -> Duration {
+        self.now().since(self.started)
     }
 
     /// A connection to the spool for the calling thread.

@@ -8,26 +8,27 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::host::Host;
-use super::orders;
-use crate::clock::Mono;
+use super::{near, orders};
+use crate::clock::{Ages, Mono};
 use crate::limits;
 use crate::net::dial::timespec;
 use crate::net::service;
 use crate::net::wake::Wake;
+use crate::store::StoreError;
 use crate::store::spool::Spool;
 
-/// How often history that has outlived its use is looked for.
+/// How often what has outlived its use is looked for, at least and at most.
 const HOUSEKEEPING: Duration = Duration::from_secs(3600);
+const HOUSEKEEPING_AGAIN: Duration = Duration::from_secs(60);
 
 /// Does all this until the daemon stops.
 pub(super) fn run(host: &Arc<Host>, mut spool: Spool, hangup: &Wake, wake: &Wake) {
-    let watchdog = service::watchdog();
+    let (watchdog, ages) = (service::watchdog(), Ages::new());
     let (mut clean_at, mut pet_at) = (host.now(), watchdog.map(|_| host.now()));
     while !host.stop.is_triggered() {
         let now = host.now();
         if now >= clean_at {
-            clean(host, &mut spool);
-            clean_at = now + HOUSEKEEPING;
+            clean_at = now + clean(host, &mut spool, &ages);
         }
         if let (Some(at), Some(period)) = (pet_at, watchdog)
             && now >= at
@@ -43,13 +44,21 @@ pub(super) fn run(host: &Arc<Host>, mut spool: Spool, hangup: &Wake, wake: &Wake
     }
 }
 
-fn clean(host: &Host, spool: &mut Spool) {
-    let forgotten = spool
-        .forget(host.wall())
-        .and_then(|_| spool.outbox().forget_sent(host.wall() - limits::HISTORY_KEEP));
-    if let Err(err) = forgotten {
+/// Ends what has waited for too long, and forgets old history. Answers when to do it again.
+fn clean(host: &Host, spool: &mut Spool, ages: &Ages) -> Duration {
+    let mut cleaned = || -> Result<Duration, StoreError> {
+        let now = host.wall();
+        near::end_overdue(host, spool, ages.before(limits::DELIVERY_TTL, now))?;
+        let settled = ages.before(limits::HISTORY_KEEP, now);
+        spool.forget(settled, ages.before(limits::DELIVERY_TTL, now))?;
+        spool.outbox().forget_sent(settled)?;
+        let next = spool.next_overdue()?.map(|at| Duration::from_millis(at.0.abs_diff(now.0)));
+        Ok(next.map_or(HOUSEKEEPING, |wait| wait.clamp(HOUSEKEEPING_AGAIN, HOUSEKEEPING)))
+    };
+    cleaned().unwrap_or_else(|err| {
         tracing::error!(%err, "could not forget old history");
-    }
+        HOUSEKEEPING
+    })
 }
 
 /// Tells the service manager that the daemon lives, if all of it does, and asks its threads for their next beat.

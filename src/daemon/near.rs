@@ -15,6 +15,9 @@ use crate::store::spool::Spool;
 use crate::store::spool::inbox::Delivery;
 use crate::store::spool::outbox::Entry;
 
+/// What the sender of a message hears that nobody has taken in time; the Worker says the same.
+const WAITED: &str = "it waited for 24 h";
+
 /// A message that an agent of this host sends.
 pub(super) struct Message<'a> {
     pub(super) id: &'a str,
@@ -34,6 +37,12 @@ pub(super) fn put(
     message: &Message<'_>,
     agent: &Name,
 ) -> Result<(), StoreError> {
+    spool.put_local(&delivery(message, agent), message.at)?;
+    host.registry.wake(agent.as_str());
+    Ok(())
+}
+
+fn delivery(message: &Message<'_>, agent: &Name) -> Delivery {
     let envelope = envelope::render(&Envelope {
         from: message.from.to_owned(),
         id: message.id.to_owned(),
@@ -42,10 +51,7 @@ pub(super) fn put(
         body: message.body.to_owned(),
         kind: Kind::Dm,
     });
-    let delivery = Delivery { id: message.id.to_owned(), agent: agent.to_string(), envelope, redelivery: 0 };
-    spool.put_local(&delivery, message.at)?;
-    host.registry.wake(agent.as_str());
-    Ok(())
+    Delivery { id: message.id.to_owned(), agent: agent.to_string(), envelope, redelivery: 0 }
 }
 
 /// The Worker has taken a message that went round: it may be handed over. The Worker brings it as well, so that nothing
@@ -68,8 +74,33 @@ pub(super) fn put_bounce(
     (id, from, to): (&str, &str, &str),
     why: &str,
 ) -> Result<(), StoreError> {
-    let Ok(sender) = from.parse::<AgentAddr>() else { return Ok(()) };
-    let bounce = Message {
+    let Some(bounce) = bounce(host, (id, from, to), why) else { return Ok(()) };
+    spool.put_local(&bounce, host.wall())?;
+    host.registry.wake(&bounce.agent);
+    Ok(())
+}
+
+/// Ends what has come by `before` for agents of this host, and still waits, if there is no Worker to see to that. Each
+/// sender is told, once.
+pub(super) fn end_overdue(host: &Host, spool: &mut Spool, before: Wall) -> Result<(), StoreError> {
+    for overdue in spool.overdue(before)? {
+        let from = envelope::sender(&overdue.envelope).unwrap_or_default();
+        let to = format!("{}@{}", overdue.agent, host.name());
+        let bounce = bounce(host, (&overdue.id, from, &to), WAITED);
+        if spool.end(&overdue, bounce.as_ref(), host.wall())? {
+            tracing::info!(id = overdue.id, agent = overdue.agent, "a message has waited for too long");
+            if let Some(bounce) = bounce {
+                host.registry.wake(&bounce.agent);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The envelope that tells an agent of this host that its message did not get to `to`.
+fn bounce(host: &Host, (id, from, to): (&str, &str, &str), why: &str) -> Option<Delivery> {
+    let sender = from.parse::<AgentAddr>().ok()?;
+    let message = Message {
         id: &bounce_id(id, to),
         from: SYSTEM,
         to: from,
@@ -77,7 +108,7 @@ pub(super) fn put_bounce(
         reply_to: Some(id),
         at: host.wall(),
     };
-    put(host, spool, &bounce, &sender.name)
+    Some(delivery(&message, &sender.name))
 }
 
 /// The id of what tells that a message did not get to `to`.

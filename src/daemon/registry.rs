@@ -182,6 +182,8 @@ pub(super) enum Caller {
     Nobody,
     /// Several sessions share the process, and nothing tells them apart.
     Unclear,
+    /// One that is not back yet, whoever else of its process is.
+    Absent,
 }
 
 /// All sessions that can be reached, by name.
@@ -351,9 +353,17 @@ impl Registry {
     }
 
     /// The session that a process runs in: that of its nearest ancestor that has one. What the caller says of itself
-    /// only tells sessions of one process apart; it may be old, and then counts for nothing.
-    pub(super) fn caller(&self, lineage: &[Process], hint: Hint<'_>) -> Caller {
+    /// only tells sessions of one process apart; it may be old, and then counts for nothing. But a session of which
+    /// `is_awaited` says that it may still come back is not taken for the one that is back already.
+    pub(super) fn caller(
+        &self,
+        lineage: &[Process],
+        hint: Hint<'_>,
+        is_awaited: impl Fn(&str) -> bool,
+    ) -> Caller {
         let inner = self.inner();
+        let is_back = |id: &str| inner.sessions.values().any(|session| session.who.session_id == id);
+        let is_absent = hint.session_id.is_some_and(|id| !is_back(id) && is_awaited(id));
         for process in lineage {
             let mut here: Vec<&Session> =
                 inner.sessions.values().filter(|session| session.way.owns(process)).collect();
@@ -366,14 +376,14 @@ impl Registry {
                     None => false,
                 });
                 if here.len() != 1 {
-                    return Caller::Unclear;
+                    return if is_absent { Caller::Absent } else { Caller::Unclear };
                 }
             }
             if let [session] = here[..] {
-                return Caller::Session(Box::new(session.clone()));
+                return if is_absent { Caller::Absent } else { Caller::Session(Box::new(session.clone())) };
             }
         }
-        Caller::Nobody
+        if is_absent { Caller::Absent } else { Caller::Nobody }
     }
 }
 
@@ -414,6 +424,7 @@ mod tests {
             Caller::Session(session) => session.place.name.to_string(),
             Caller::Nobody => "nobody".into(),
             Caller::Unclear => "unclear".into(),
+            Caller::Absent => "absent".into(),
         }
     }
 
@@ -441,31 +452,48 @@ mod tests {
         registry.enter(session("inner", "inner", 20, 1));
         let line = [30, 20, 10].map(process);
         let none = Hint::default();
-        assert_eq!(name_of(registry.caller(&line, none)), "inner");
-        assert_eq!(name_of(registry.caller(&line[2..], none)), "outer");
-        assert_eq!(name_of(registry.caller(&[process(40)], none)), "nobody");
+        let caller = |line: &[Process], hint: Hint<'_>| registry.caller(line, hint, |_| false);
+        assert_eq!(name_of(caller(&line, none)), "inner");
+        assert_eq!(name_of(caller(&line[2..], none)), "outer");
+        assert_eq!(name_of(caller(&[process(40)], none)), "nobody");
         let reused = [Process { pid: 10, start_time: 8 }];
-        assert_eq!(name_of(registry.caller(&reused, none)), "nobody", "a later process of that pid");
+        assert_eq!(name_of(caller(&reused, none)), "nobody", "a later process of that pid");
         let named = |session_id| Hint { session_id: Some(session_id), pane_id: None };
         for old in ["gone", "outer"] {
-            assert_eq!(name_of(registry.caller(&line, named(old))), "inner", "there is no other one here");
+            assert_eq!(name_of(caller(&line, named(old))), "inner", "there is no other one here");
         }
         registry.enter(session("twin", "twin", 20, 1));
-        assert_eq!(name_of(registry.caller(&line, none)), "unclear");
+        assert_eq!(name_of(caller(&line, none)), "unclear");
         for old in ["gone", "outer"] {
-            assert_eq!(name_of(registry.caller(&line, named(old))), "unclear", "{old}");
+            assert_eq!(name_of(caller(&line, named(old))), "unclear", "{old}");
         }
-        assert_eq!(name_of(registry.caller(&line, named("twin"))), "twin");
-        assert_eq!(name_of(registry.caller(&line, named("inner"))), "inner");
+        assert_eq!(name_of(caller(&line, named("twin"))), "twin");
+        assert_eq!(name_of(caller(&line, named("inner"))), "inner");
         let pane = Hint { pane_id: Some("native:claude:twin"), session_id: None };
-        assert_eq!(name_of(registry.caller(&line, pane)), "twin");
+        assert_eq!(name_of(caller(&line, pane)), "twin");
         let both = Hint { session_id: Some("inner"), ..pane };
-        assert_eq!(name_of(registry.caller(&line, both)), "inner");
-        assert_eq!(
-            name_of(registry.caller(&[process(40)], named("twin"))),
-            "nobody",
-            "it is none of its own"
-        );
+        assert_eq!(name_of(caller(&line, both)), "inner");
+        assert_eq!(name_of(caller(&[process(40)], named("twin"))), "nobody", "it is none of its own");
+    }
+
+    #[test]
+    fn a_session_that_is_not_back_yet_is_no_other_one() {
+        let registry = Registry::default();
+        registry.enter(session("outer", "outer", 10, 1));
+        registry.enter(session("inner", "inner", 20, 1));
+        let line = [30, 20, 10].map(process);
+        let caller = |id| {
+            let hint = Hint { session_id: Some(id), pane_id: None };
+            name_of(registry.caller(&line, hint, |id| ["outer", "twin"].contains(&id)))
+        };
+        assert_eq!(caller("twin"), "absent");
+        assert_eq!(caller("gone"), "inner", "nobody waits for it");
+        assert_eq!(caller("outer"), "inner", "it is back, and another process's");
+        registry.enter(session("third", "third", 20, 1));
+        assert_eq!((caller("twin"), caller("gone")), ("absent".into(), "unclear".into()));
+        let alone = Hint { session_id: Some("twin"), pane_id: None };
+        assert_eq!(name_of(registry.caller(&[process(40)], alone, |id| id == "twin")), "absent");
+        assert_eq!(name_of(registry.caller(&[process(40)], alone, |_| false)), "nobody");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! types.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::limits;
@@ -225,8 +226,21 @@ impl Call {
         if line.len() > limits::LINE_BYTES {
             return Err(ControlError::new("bad_request", "the line is too long"));
         }
-        serde_json::from_str(line).map_err(|err| ControlError::new("bad_request", err.to_string()))
+        let bad = |why: String| ControlError::new("bad_request", why);
+        // serde would take a number for the op of that place.
+        let tag: Tag<'_> = serde_json::from_str(line).map_err(|err| bad(err.to_string()))?;
+        if tag.op.is_some_and(|op| !op.get().starts_with('"')) {
+            return Err(bad("op is not a string".to_owned()));
+        }
+        serde_json::from_str(line).map_err(|err| bad(err.to_string()))
     }
+}
+
+/// What says which call it is.
+#[derive(Deserialize)]
+struct Tag<'a> {
+    #[serde(borrow)]
+    op: Option<&'a RawValue>,
 }
 
 /// The line of a good answer: the fields of `answer`, and `"ok":true`. A value that is no object stands under
@@ -319,7 +333,9 @@ mod tests {
             "[\"status\"]",
             "7",
             "{}",
+            r#"{"op":0}"#,
             r#"{"op":1}"#,
+            r#"{"op":null}"#,
             r#"{"op":"launch"}"#,
             r#"{"op":"send"}"#,
         ] {

@@ -137,7 +137,7 @@ fn way_out(code: &str) -> Option<&'static str> {
         "rpc_failed" | "not_connected" => {
             "nothing was done: call again later; whoami tells whether this host is connected"
         }
-        "rpc_error" | "too_many" | "spool_busy" => "call again in a moment",
+        "rpc_error" | "too_many" | "spool_busy" | "session_absent" => "call again in a moment",
         "rate_limited" | "plan_limit" => "wait, and do not send it again before that",
         "loop_guard" => {
             "agents have answered each other too often: write no more to them until a person or an event asks for it"

@@ -45,6 +45,15 @@ const BATCH: u32 = 64;
 /// Time for the last answers to go out when the daemon stops.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
+/// A message under way.
+struct Sending {
+    /// The name of its sender.
+    sender: String,
+    attempts: u32,
+    /// When it is given up.
+    until: Mono,
+}
+
 /// How a connection ended.
 enum End {
     /// Our machine ends it.
@@ -77,8 +86,8 @@ pub(super) struct Talk<'a> {
     /// When the Worker took the hello.
     ready_at: Option<Mono>,
     roster: Roster,
-    /// Messages under way, and when each is given up.
-    sends: HashMap<String, (u32, Mono)>,
+    /// Messages under way.
+    sends: HashMap<String, Sending>,
     calls: HashMap<String, Sender<Result<Value, RpcError>>>,
     call_count: u64,
     /// Deliveries that were heard and are not stored yet.
@@ -311,7 +320,8 @@ impl<'a> Talk<'a> {
 
     fn say_roster(&mut self) {
         let registry = &self.host.registry;
-        if let Some(agents) = self.roster.due(registry, self.host.now(), self.sends.is_empty()) {
+        let under_way = self.sends.values().map(|sending| sending.sender.as_str());
+        if let Some(agents) = self.roster.due(registry, self.host.now(), under_way) {
             self.machine.roster(agents);
         }
         self.roster.next(registry).into_iter().for_each(|at| self.look_by(at));
@@ -339,11 +349,11 @@ impl<'a> Talk<'a> {
     fn say_messages(&mut self) -> Result<(), StoreError> {
         let (now, wall) = (self.host.now(), self.host.wall());
         let late: Vec<String> =
-            self.sends.iter().filter(|(_, (_, until))| now >= *until).map(|(id, _)| id.clone()).collect();
+            self.sends.iter().filter(|(_, sending)| now >= sending.until).map(|(id, _)| id.clone()).collect();
         for id in late {
             self.try_later(&id, "the Worker did not answer");
         }
-        if let Some(until) = self.sends.values().map(|(_, until)| *until).min() {
+        if let Some(until) = self.sends.values().map(|sending| sending.until).min() {
             self.look_by(until);
         }
         let room = SENDS.saturating_sub(self.sends.len());
@@ -359,15 +369,17 @@ impl<'a> Talk<'a> {
             }
         }
         let entries = self.spool.outbox().claim_messages(self.me, wall, room)?;
-        let senders = entries.iter().filter_map(|entry| entry.from.as_deref()?.split('@').next());
-        if let Some(agents) = self.roster.with(senders, &self.host.registry, now) {
+        let senders = entries.iter().map(sender);
+        let under_way = self.sends.values().map(|sending| sending.sender.as_str());
+        if let Some(agents) = self.roster.with(senders, under_way, &self.host.registry, now) {
             self.machine.roster(agents);
         }
         for entry in entries {
             let (id, attempts) = (entry.id.clone(), entry.attempts);
+            let sender = sender(&entry).to_owned();
             match frame(entry) {
                 Ok(frame) => {
-                    self.sends.insert(id, (attempts, now + SEND_WAIT));
+                    self.sends.insert(id, Sending { sender, attempts, until: now + SEND_WAIT });
                     self.machine.send(frame);
                 }
                 Err(why) => self.spool.outbox().dead(&id, why, wall)?,
@@ -430,14 +442,16 @@ impl<'a> Talk<'a> {
     }
 
     fn try_later(&mut self, id: &str, why: &str) {
-        let attempts = self.sends.get(id).map_or(0, |(attempts, _)| *attempts);
+        let attempts = self.sends.get(id).map_or(0, |sending| sending.attempts);
         let wait = Backoff::MESSAGE.after(attempts.saturating_add(1));
         match self.spool.outbox().retry_later(id, self.me, wait, why, self.host.wall()) {
             Ok(_) => drop(self.sends.remove(id)),
             Err(err) => {
                 tracing::error!(id, %err, "could not use the spool; trying again");
                 let until = self.host.now() + SEND_WAIT;
-                self.sends.insert(id.to_owned(), (attempts, until));
+                if let Some(sending) = self.sends.get_mut(id) {
+                    sending.until = until;
+                }
             }
         }
     }
@@ -468,6 +482,11 @@ fn redelivery(text: &str) -> u32 {
         Ok(Kind::Channel { redelivery, .. }) => redelivery,
         _ => 0,
     }
+}
+
+/// The name of the agent that has sent an entry.
+fn sender(entry: &Entry) -> &str {
+    entry.from.as_deref().and_then(|from| from.split('@').next()).unwrap_or_default()
 }
 
 fn frame(entry: Entry) -> Result<SendFrame, &'static str> {

@@ -15,7 +15,8 @@ pub enum AdapterFrame {
     DeliverAck {
         /// The delivery.
         id: String,
-        /// Must be true; anything else counts as a refusal.
+        /// Must be true; anything else counts as a refusal, and so does its absence.
+        #[serde(default)]
         persisted: bool,
         /// How that is known, if it is less than the session's own word: `screen`, when only the terminal has shown
         /// it.

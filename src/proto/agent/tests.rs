@@ -189,13 +189,17 @@ fn a_delivery_has_one_outcome() {
     side.deliver("tx_2", "f".into(), at(0));
     side.deliver("tx_3", "g".into(), at(0));
     side.deliver("tx_4", "h".into(), at(0));
+    side.deliver("tx_5", "i".into(), at(0));
     let writes = drain(|| side.poll()).writes;
-    assert_eq!(writes.len(), 4, "what is open is not handed over again");
+    assert_eq!(writes.len(), 5, "what is open is not handed over again");
     assert_eq!(writes[0], r#"{"t":"deliver","id":"tx_1","envelope":"e"}"#);
     assert_eq!(
         heard(&mut side, &ack("tx_1", false, CAPABILITY), 1).events,
         [refused("tx_1", "adapter_ack_invalid", true)]
     );
+    let bare = format!(r#"{{"t":"deliver_ack","id":"tx_5","capability":"{CAPABILITY}"}}"#);
+    side.handle(Input::Text(&bare), at(1));
+    assert_eq!(drain(|| side.poll()).events, [refused("tx_5", "adapter_ack_invalid", true)]);
     assert_eq!(
         heard(&mut side, &nak("tx_2", None, true), 1).events,
         [refused("tx_2", "adapter_rejected", true)]

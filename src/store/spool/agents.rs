@@ -136,6 +136,15 @@ impl Spool {
     pub fn knows_agent(&self, name: &str) -> Result<bool, StoreError> {
         self.read(|conn| conn.prepare_cached("SELECT 1 FROM agents WHERE name = ?1")?.exists([name]))
     }
+
+    /// Whether a session of this id, of whatever harness, has registered last before this time.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn knew_session(&self, session_id: &str, before: Wall) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM agents WHERE session_id = ?1 AND updated_at < ?2";
+        self.read(|conn| conn.prepare_cached(sql)?.exists((session_id, before.0)))
+    }
 }
 
 /// A session's place, and what it declared when it got it.
@@ -230,6 +239,8 @@ mod tests {
         assert_eq!(remember("2", Some("jess"), "").unwrap(), place("jess", false, 2), "its holder is gone");
         assert_eq!(remember("1", None, "jess").unwrap(), place("auto-a", true, 1));
         assert!(spool.knows_agent("jess").unwrap() && !spool.knows_agent("omar").unwrap());
+        assert!(spool.knew_session("1", Wall(1)).unwrap() && !spool.knew_session("1", Wall(0)).unwrap());
+        assert!(!spool.knew_session("3", Wall(1)).unwrap());
     }
 
     #[test]

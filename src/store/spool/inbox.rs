@@ -4,10 +4,12 @@
 //! committed before the Worker is told, so that a crash at any point costs a repetition and never a message.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 
 use super::Spool;
+use super::ending::ONLY_HERE;
 use crate::clock::{Backoff, Wall};
 use crate::id::IdKind;
 use crate::limits;
@@ -16,6 +18,13 @@ use crate::store::StoreError;
 
 /// A `due_at` that only a new session or another deliver of the Worker ends.
 const HELD: i64 = i64::MAX;
+/// Longest time that a row waits for its retry, whatever it waits for.
+pub const LONGEST_WAIT: Duration = Backoff::DELIVERY.cap;
+/// When a waiting row is due. One that says it is due further off than it ever could be, or that has come later than it is
+/// now, was written under a wrong clock.
+const DUE: &str = "CASE WHEN due_at = :held THEN due_at
+                        WHEN due_at > :far AND (attempts > 0 OR code IS NOT NULL OR received_at > :far) THEN 0
+                        ELSE due_at END";
 /// The `code` of a row that was only seen on a screen.
 pub(super) const SEEN: &str = "screen";
 
@@ -97,12 +106,7 @@ impl Spool {
     /// # Errors
     /// When it cannot be stored.
     pub fn put_local(&mut self, delivery: &Delivery, now: Wall) -> Result<(), StoreError> {
-        self.write(|tx| {
-            if find(tx, delivery)?.is_none() {
-                insert(tx, delivery, false, now)?;
-            }
-            Ok(())
-        })
+        self.write(|tx| put(tx, delivery, now))
     }
 
     /// Puts a word of the system into the inbox that is shown from `due` on, whatever sessions come and go until then.
@@ -141,18 +145,19 @@ impl Spool {
     /// When they cannot be read.
     pub fn due(&self, agent: &str, now: Wall, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.read(|conn| {
-            let mut waiting = conn.prepare_cached(
-                "SELECT id, agent, envelope, redelivery, due_at FROM inbox
-                 WHERE state = 'waiting' AND agent = ?1 ORDER BY seq",
-            )?;
-            let mut rows = waiting.query([agent])?;
+            let mut waiting = conn.prepare_cached(&format!(
+                "SELECT id, agent, envelope, redelivery, {DUE} AS due FROM inbox
+                 WHERE state = 'waiting' AND agent = :agent ORDER BY seq",
+            ))?;
+            let far = now + LONGEST_WAIT;
+            let mut rows = waiting.query(named_params! { ":agent": agent, ":held": HELD, ":far": far.0 })?;
             let (mut due, mut held) = (Vec::new(), HashSet::new());
             while due.len() < limit
                 && let Some(row) = rows.next()?
             {
                 let found = delivery(row)?;
                 let sender = sender(&found);
-                if row.get::<_, i64>("due_at")? > now.0 {
+                if row.get::<_, i64>("due")? > now.0 {
                     held.extend(sender.map(str::to_owned));
                 } else if sender.is_none_or(|sender| !held.contains(sender)) {
                     due.push(found);
@@ -168,11 +173,16 @@ impl Spool {
     /// When it cannot be read.
     pub fn next_inbox_due(&self, agent: &str, now: Wall) -> Result<Option<Wall>, StoreError> {
         self.read(|conn| {
-            conn.prepare_cached(
-                "SELECT min(due_at) FROM inbox
-                 WHERE state = 'waiting' AND agent = ?1 AND due_at > ?2 AND due_at < ?3",
-            )?
-            .query_row((agent, now.0, HELD), |row| Ok(row.get::<_, Option<i64>>(0)?.map(Wall)))
+            conn.prepare_cached(&format!(
+                "SELECT min(due) FROM (SELECT {DUE} AS due FROM inbox WHERE state = 'waiting' AND agent = :agent)
+                 WHERE due > :now AND due < :held",
+            ))?
+            .query_row(
+                named_params! {
+                    ":agent": agent, ":now": now.0, ":held": HELD, ":far": (now + LONGEST_WAIT).0,
+                },
+                |row| Ok(row.get::<_, Option<i64>>(0)?.map(Wall)),
+            )
         })
     }
 
@@ -210,7 +220,9 @@ impl Spool {
     }
 
     /// A session has refused the envelope. A refusal that passes leaves the row waiting: for the Worker's next
-    /// deliver, for the next session of this agent, or, if no Worker knows of it, for a while.
+    /// deliver, for the next session of this agent, or for a while, if no Worker will hear of this refusal: because it
+    /// does not know of the message, or was answered before. Of what no Worker will ever know the last attempt is refused
+    /// for good. Answers whether it is over with the row.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -221,30 +233,33 @@ impl Spool {
         code: &str,
         retryable: bool,
         now: Wall,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         self.write(|tx| {
-            let Some(attempts) = tx
-                .prepare_cached(
-                    "SELECT attempts FROM inbox WHERE id = ?1 AND agent = ?2 AND state = 'waiting'",
-                )?
-                .query_row((id, agent), |row| row.get::<_, u32>(0))
+            let sql = format!(
+                "SELECT attempts, {ONLY_HERE} FROM inbox WHERE id = ?1 AND agent = ?2 AND state = 'waiting'"
+            );
+            let Some((attempts, is_only_here)) = tx
+                .prepare_cached(&sql)?
+                .query_row((id, agent), |row| Ok((row.get::<_, u32>(0)?, row.get::<_, bool>(1)?)))
                 .optional()?
             else {
-                return Ok(());
+                return Ok(false);
             };
+            let is_last = is_only_here && attempts.saturating_add(1) >= limits::DELIVERY_ATTEMPTS;
+            let retryable = retryable && !is_last;
             let later = now + Backoff::DELIVERY.after(attempts.saturating_add(1));
             tx.prepare_cached(
                 "UPDATE inbox SET state = CASE WHEN :retryable THEN 'waiting' ELSE 'refused' END,
-                        due_at = CASE WHEN from_worker THEN :held ELSE :later END,
+                        due_at = CASE WHEN asked OR (from_worker AND received_at <= :old) THEN :held ELSE :later END,
                         attempts = attempts + 1, answer = CASE WHEN asked THEN 'nak' END,
                         code = :code, retryable = :retryable, updated_at = :now
                  WHERE id = :id AND agent = :agent",
             )?
             .execute(named_params! {
                 ":id": id, ":agent": agent, ":code": code, ":retryable": retryable,
-                ":held": HELD, ":later": later.0, ":now": now.0,
-            })
-            .map(drop)
+                ":held": HELD, ":later": later.0, ":old": (now - limits::DELIVERY_TTL).0, ":now": now.0,
+            })?;
+            Ok(!retryable)
         })
     }
 
@@ -331,16 +346,17 @@ impl Spool {
         })
     }
 
-    /// Forgets settled rows after [`limits::HISTORY_KEEP`], and waiting ones once the Worker has given them up.
+    /// Forgets settled rows that have not changed since `settled`, and waiting ones of the Worker, which has given them up,
+    /// that have not since `waiting`. What no Worker knows of [ends](Self::end) first.
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub fn forget(&mut self, now: Wall) -> Result<usize, StoreError> {
+    pub fn forget(&mut self, settled: Wall, waiting: Wall) -> Result<usize, StoreError> {
         self.write(|tx| {
             tx.execute(
                 "DELETE FROM inbox WHERE (updated_at < ?1 AND state <> 'waiting')
                                       OR (updated_at < ?2 AND state = 'waiting')",
-                ((now - limits::HISTORY_KEEP).0, (now - limits::DELIVERY_TTL).0),
+                (settled.0, waiting.0),
             )
         })
     }
@@ -420,9 +436,9 @@ fn give_up_before(
     let held: Vec<(i64, Delivery)> = tx
         .prepare_cached(
             "SELECT id, agent, envelope, redelivery, seq FROM inbox
-             WHERE agent = ?1 AND state = 'waiting' AND seq < ?2 AND due_at = ?3 AND from_worker AND NOT asked",
+             WHERE agent = ?1 AND state = 'waiting' AND seq < ?2 AND due_at > ?3 AND from_worker AND NOT asked",
         )?
-        .query_map((&delivery.agent, known.seq, HELD), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
+        .query_map((&delivery.agent, known.seq, now.0), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
         .collect::<Result<_, _>>()?;
     for (seq, _) in held.iter().filter(|(_, held)| sender(held) == Some(from)) {
         tx.prepare_cached("UPDATE inbox SET state = 'refused', updated_at = ?2 WHERE seq = ?1")?
@@ -459,6 +475,14 @@ fn wait_again(
         ":redelivery": delivery.redelivery, ":now": now.0,
     })
     .map(drop)
+}
+
+/// Puts an envelope of this host's own in, unless it is known.
+pub(super) fn put(tx: &Transaction<'_>, delivery: &Delivery, now: Wall) -> rusqlite::Result<()> {
+    if find(tx, delivery)?.is_none() {
+        insert(tx, delivery, false, now)?;
+    }
+    Ok(())
 }
 
 fn insert(tx: &Transaction<'_>, new: &Delivery, from_worker: bool, now: Wall) -> rusqlite::Result<()> {

@@ -5,6 +5,7 @@
 //! transaction is committed: write-ahead log, `synchronous=FULL`.
 
 pub mod agents;
+pub mod ending;
 pub mod held;
 pub mod inbox;
 pub mod local;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use transit::proto::wire::{NakCode, RpcError, SendFrame, WorkerEvent};
 
 use super::world::{Adapter, Order, Worker, ask, enrolled, start, status_until};
-use crate::support::Home;
+use crate::support::{Home, eventually};
 
 /// Calls from a thread of its own, for calls that wait for what the test does.
 fn ask_beside<'a>(
@@ -224,4 +224,41 @@ fn a_tool_call_carries_the_caller_that_the_daemon_knows() {
         let answer = asked.join().unwrap();
         assert_eq!(answer["ok"], false, "{answer}");
     });
+}
+
+#[test]
+fn a_sender_that_has_left_is_on_the_roster_until_its_messages_have_got_out() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (mut bob, _) = Adapter::register(&home, "s1", Some("bob"));
+    status_until(&home, |status| status["connected"] == true);
+    // Answers enough that what comes after them has to wait for its turn.
+    for n in 0..2 * transit::limits::FRAME_BURST {
+        worker.deliver(&format!("tx_{n:012}"), "bob", "<transit>");
+    }
+    for _ in 0..2 * transit::limits::FRAME_BURST {
+        let id = bob.delivery();
+        bob.ack(&id);
+    }
+    drop(bob);
+    let (amy, _) = Adapter::register(&home, "s2", Some("amy"));
+    let mut call = send("omar@hermes", "hello");
+    call["wait_ms"] = 0.into();
+    status_until(&home, |status| status["agents"].as_array().is_some_and(|agents| agents.len() == 1));
+    assert_eq!(ask(&home, &call)["state"], "spooled");
+    let state = || ask(&home, &json!({ "op": "inbox" }))["outbox"][0]["state"].clone();
+    eventually(|| (state() == "claimed").then_some(()));
+    drop(amy);
+    status_until(&home, |status| status["agents"].as_array().is_some_and(Vec::is_empty));
+    let mut told = Vec::new();
+    worker.wait(|event| match event {
+        WorkerEvent::Roster(agents) => {
+            told = agents.into_iter().map(|agent| agent.name).collect();
+            None
+        }
+        WorkerEvent::Send(_) => Some(()),
+        _ => None,
+    });
+    assert_eq!(told, ["amy"], "the Worker takes nothing of one that is not there");
 }

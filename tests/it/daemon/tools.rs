@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use transit::proto::wire::WorkerEvent;
 
-use super::world::{Adapter, Worker, ask, enrolled, start, status_until};
+use super::world::{Adapter, Worker, ask, enrolled, outcome, start, status_until};
 use crate::mcp::client::Client;
 use crate::support::{Home, text};
 
@@ -46,6 +46,41 @@ fn the_caller_is_the_session_of_its_process_tree_and_a_hint_only_chooses_among_s
     drop(first);
     status_until(&home, |status| status["agents"].as_array().unwrap().len() == 1);
     assert_eq!(whoami(&home, Some("s1")), Ok("omar".into()), "there is one left");
+}
+
+#[test]
+fn a_session_that_is_not_back_since_the_daemon_was_killed_is_taken_for_no_other() {
+    let home = Home::new();
+    home.file("config.json", json!({ "host": "titan" }).to_string());
+    let mut daemon = start(&home);
+    let first = Adapter::register(&home, "s1", Some("jess"));
+    let second = Adapter::register(&home, "s2", Some("omar"));
+    daemon.signal(rustix::process::Signal::KILL);
+    daemon.wait();
+    drop((first, second));
+    let _daemon = start(&home);
+    let whoami = |id| ask(&home, &json!({ "op": "whoami", "session_id": id }));
+    assert_eq!(
+        (&whoami("s1")["code"], &whoami("old")["code"]),
+        (&json!("session_absent"), &json!("invalid_caller"))
+    );
+    let (_second, _) = Adapter::register(&home, "s2", Some("omar"));
+    assert_eq!(whoami("s1")["code"], "session_absent");
+    let other = ask(&home, &json!({ "op": "whoami", "session_id": "s1", "as_agent": "omar" }));
+    assert_eq!(other["code"], "session_absent", "it is not another one because somebody says so");
+    assert_eq!(
+        (&whoami("s2")["address"], &whoami("old")["address"]),
+        (&json!("omar@titan"), &json!("omar@titan"))
+    );
+    let mut client = Client::initialized(&home, &[], &[("TRANSIT_SESSION_ID", "s1")]);
+    let (said, code) = client.fails("whoami", json!({}));
+    assert!(code == "session_absent" && said.contains("call again"), "{said}");
+    client.end();
+    let mut sends = home.command("transit-send");
+    let (code, out, err) = outcome(sends.args(["omar@titan", "-m", "hi"]).env("TRANSIT_SESSION_ID", "s1"));
+    assert_eq!((code, out.as_str()), (75, ""), "{err}");
+    let (_first, _) = Adapter::register(&home, "s1", Some("jess"));
+    assert_eq!(whoami("s1")["address"], "jess@titan");
 }
 
 #[test]

@@ -235,8 +235,11 @@ fn what_a_run_calls_its_agent_calls() {
     eventually("it runs", || pid().is_some());
     let name = "tiny".parse().unwrap();
     assert_eq!(world.host.registry.get(&name).unwrap().status, "working");
-    match world.host.registry.caller(&peer::lineage(pid().unwrap()), Hint { pane_id: None, session_id: None })
-    {
+    match world.host.registry.caller(
+        &peer::lineage(pid().unwrap()),
+        Hint { pane_id: None, session_id: None },
+        |_| false,
+    ) {
         Caller::Session(session) => assert_eq!(session.place.name, name),
         other => panic!("{other:?}"),
     }

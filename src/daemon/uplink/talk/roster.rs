@@ -27,9 +27,17 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// The roster, if one is due: on a change, and from time to time. `is_quiet` says that no message is under way.
-    pub(super) fn due(&mut self, registry: &Registry, now: Mono, is_quiet: bool) -> Option<Vec<AgentInfo>> {
+    /// The roster, if one is due: on a change, and from time to time. On it are the senders of the messages that are
+    /// under way as well, because the roster passes what waits for its turn.
+    pub(super) fn due<'a>(
+        &mut self,
+        registry: &Registry,
+        now: Mono,
+        under_way: impl Iterator<Item = &'a str>,
+    ) -> Option<Vec<AgentInfo>> {
         let version = registry.version();
+        let mut under_way = under_way.peekable();
+        let is_quiet = under_way.peek().is_none();
         let is_due = self.told.is_none_or(|(told, at)| {
             let age = now.since(at);
             let is_news = told != version || (is_quiet && !self.kept.is_empty());
@@ -38,24 +46,25 @@ impl Roster {
         if !is_due {
             return None;
         }
-        if is_quiet {
-            self.kept.clear();
-        }
+        self.kept = under_way.map(str::to_owned).collect();
         Some(self.tell(registry, now))
     }
 
-    /// The roster with these senders on it, if one of them was not on the newest one.
+    /// The roster with these senders on it, and those of what is under way already, if one of them was not on the newest
+    /// one.
     pub(super) fn with<'a>(
         &mut self,
-        senders: impl Iterator<Item = &'a str>,
+        mut senders: impl Iterator<Item = &'a str> + Clone,
+        under_way: impl Iterator<Item = &'a str>,
         registry: &Registry,
         now: Mono,
     ) -> Option<Vec<AgentInfo>> {
-        let absent: Vec<String> =
-            senders.filter(|name| !self.names.contains(*name)).map(str::to_owned).collect();
-        let is_news = !absent.is_empty();
-        self.kept.extend(absent);
-        is_news.then(|| self.tell(registry, now))
+        let all = senders.clone();
+        if senders.all(|name| self.names.contains(name)) {
+            return None;
+        }
+        self.kept = under_way.chain(all).map(str::to_owned).collect();
+        Some(self.tell(registry, now))
     }
 
     /// When [`due`](Self::due) has something to say again.
@@ -93,6 +102,10 @@ fn absent(name: &str) -> AgentInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::registry::{Mailbox, Session, Way};
+    use crate::net::wake::Wake;
+    use crate::store::process::Process;
+    use crate::store::spool::agents::{Identity, Place};
 
     fn names(roster: Option<Vec<AgentInfo>>) -> Option<Vec<String>> {
         roster.map(|agents| agents.into_iter().map(|agent| agent.name).collect())
@@ -102,16 +115,48 @@ mod tests {
     fn a_sender_without_a_session_is_on_the_roster_while_its_messages_are_under_way() {
         let at = |s| Mono(Duration::from_secs(s));
         let (registry, mut roster) = (Registry::default(), Roster::default());
-        assert_eq!(names(roster.due(&registry, at(0), true)), Some(vec![]));
-        assert_eq!(names(roster.due(&registry, at(59), true)), None);
+        let due = |roster: &mut Roster, s, under_way: &[&str]| {
+            names(roster.due(&registry, at(s), under_way.iter().copied()))
+        };
+        assert_eq!(due(&mut roster, 0, &[]), Some(vec![]));
+        assert_eq!(due(&mut roster, 59, &[]), None);
         assert_eq!(roster.next(&registry), Some(at(60)));
-        let with =
-            |roster: &mut Roster, names: &[&str]| roster.with(names.iter().copied(), &registry, at(60));
+        let with = |roster: &mut Roster, names: &[&str]| {
+            roster.with(names.iter().copied(), std::iter::empty(), &registry, at(60))
+        };
         assert_eq!(names(with(&mut roster, &["omar", "jess"])), Some(vec!["jess".into(), "omar".into()]));
         assert_eq!(names(with(&mut roster, &["jess"])), None, "it is on it already");
         assert_eq!(roster.next(&registry), Some(at(61)));
-        assert_eq!(names(roster.due(&registry, at(70), false)), None);
-        assert_eq!(names(roster.due(&registry, at(70), true)), Some(vec![]), "they are out");
-        assert_eq!(names(roster.due(&registry, at(130), true)), Some(vec![]));
+        assert_eq!(due(&mut roster, 70, &["omar", "jess"]), None);
+        assert_eq!(due(&mut roster, 70, &[]), Some(vec![]), "they are out");
+        registry.tell_again();
+        assert_eq!(due(&mut roster, 71, &["amy"]), Some(vec!["amy".into()]), "it has left in the meantime");
+        assert_eq!(due(&mut roster, 130, &[]), Some(vec![]));
+    }
+
+    #[test]
+    fn a_sender_that_leaves_stays_on_the_roster_that_is_told_for_another_one() {
+        let (registry, mut roster) = (Registry::default(), Roster::default());
+        let place = Place { name: "amy".parse().unwrap(), is_auto: false, generation: 1 };
+        let amy = Session {
+            who: Identity { harness: "claude".parse().unwrap(), session_id: "1".into() },
+            place,
+            address: "amy@titan".into(),
+            way: Way::Adapter { process: Process::current(), pane_id: None },
+            status: "idle".into(),
+            cwd: "/".into(),
+            title: String::new(),
+            mailbox: Mailbox::new(Wake::new().unwrap()),
+        };
+        registry.enter(amy.clone());
+        let now = Mono::default();
+        assert_eq!(names(roster.due(&registry, now, std::iter::empty())), Some(vec!["amy".into()]));
+        let with = |roster: &mut Roster, names: [&'static str; 1], under_way: Option<&'static str>| {
+            roster.with(names.into_iter(), under_way.into_iter(), &registry, now)
+        };
+        assert_eq!(names(with(&mut roster, ["amy"], None)), None, "it is on it");
+        registry.leave(&amy);
+        let both = Some(vec!["amy".into(), "omar".into()]);
+        assert_eq!(names(with(&mut roster, ["omar"], Some("amy"))), both);
     }
 }

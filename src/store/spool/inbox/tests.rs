@@ -260,13 +260,60 @@ fn deliveries_of_sources_hold_nobody_up() {
 }
 
 #[test]
+fn what_the_worker_was_answered_for_before_is_retried_here() {
+    let (_dir, mut spool) = spool();
+    let [one, two] = [message(1, "amy"), message(2, "amy")];
+    spool.receive(&[one.clone(), two.clone()], NOW).unwrap();
+    spool.refused(&one.id, "jess", "paused", true, NOW).unwrap();
+    spool.refused(&two.id, "jess", "paused", true, NOW).unwrap();
+    assert_eq!(answers(&mut spool).len(), 2);
+    spool.release("jess").unwrap();
+    assert_eq!(numbers(&spool, NOW), [1, 2]);
+    spool.refused(&one.id, "jess", "busy", true, NOW).unwrap();
+    assert!(answers(&mut spool).is_empty(), "it waits for nothing, so that it would not ask soon");
+    let again = NOW + Backoff::DELIVERY.after(2);
+    assert_eq!((numbers(&spool, NOW), spool.next_inbox_due("jess", NOW).unwrap()), (vec![], Some(again)));
+    assert_eq!(numbers(&spool, again), [1, 2], "in their order");
+    // Not for longer than the Worker would.
+    let late = NOW + limits::DELIVERY_TTL;
+    spool.refused(&one.id, "jess", "busy", true, late).unwrap();
+    assert_eq!(spool.next_inbox_due("jess", late).unwrap(), None);
+    // Once the Worker sends the second one anew, the first has ended there.
+    spool.release("jess").unwrap();
+    spool.refused(&one.id, "jess", "busy", true, NOW).unwrap();
+    spool.receive(&[two], NOW).unwrap();
+    assert_eq!(numbers(&spool, NOW), [2]);
+    assert_eq!(numbers(&spool, again + LONGEST_WAIT), [2]);
+}
+
+#[test]
 fn history_ends_after_its_time() {
     let (_dir, mut spool) = spool();
     receive(&mut spool, TX, 0);
     receive(&mut spool, DLV, 0);
     spool.injected(TX, "jess", NOW).unwrap();
-    assert_eq!(spool.forget(NOW + limits::DELIVERY_TTL).unwrap(), 0);
-    let later = NOW + limits::HISTORY_KEEP;
-    assert_eq!(spool.forget(later).unwrap(), 1, "the waiting one");
-    assert_eq!(spool.forget(later + Backoff::DELIVERY.first).unwrap(), 1);
+    let next = NOW + Duration::from_millis(1);
+    assert_eq!(spool.forget(NOW, NOW).unwrap(), 0);
+    assert_eq!(spool.forget(NOW, next).unwrap(), 1, "the waiting one");
+    assert_eq!(spool.forget(next, next).unwrap(), 1);
+}
+
+#[test]
+fn what_was_refused_under_a_clock_that_was_ahead_is_due_now() {
+    let (_dir, mut spool) = spool();
+    let (ahead, name) = (NOW + Duration::from_secs(7200), "jess");
+    let one = message(1, "amy");
+    spool.put_local(&one, ahead).unwrap();
+    spool.refused(&one.id, name, "not_now", true, ahead).unwrap();
+    assert_eq!(spool.next_inbox_due(name, ahead).unwrap(), Some(ahead + Backoff::DELIVERY.first));
+    assert_eq!(numbers(&spool, ahead), [0; 0]);
+    assert_eq!(numbers(&spool, NOW), [1], "the clock was set right");
+    spool.held(&one.id, name, "draft_busy", ahead + LONGEST_WAIT, ahead).unwrap();
+    assert_eq!(numbers(&spool, NOW), [1]);
+    // One that is not due for longer than any retry waits for its own time, while the clock is what it was.
+    let (notice, due) = (message(2, "transit"), NOW + Duration::from_secs(3600));
+    spool.put_notice(&notice, due, NOW).unwrap();
+    assert_eq!(numbers(&spool, NOW), [1]);
+    assert_eq!(spool.next_inbox_due(name, NOW).unwrap(), Some(due));
+    assert_eq!(numbers(&spool, NOW - Duration::from_secs(7200)), [1, 2]);
 }
