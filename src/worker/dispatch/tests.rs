@@ -134,7 +134,13 @@ fn what_waited_behind_a_held_message_is_not_passed_when_that_is_settled() {
     world.take_from("abe@alpha", 3);
     assert_eq!(world.sent(), [3], "another pair");
     // It is settled, which the link has not heard of yet.
-    world.app.db.write(move |tx| messages::injected(tx, &org_id, "beta", id, Some("bob"), now)).unwrap();
+    world
+        .app
+        .db
+        .write(move |tx| {
+            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
+        })
+        .unwrap();
     world.take(4);
     assert_eq!(world.sent(), [2, 4]);
 }
