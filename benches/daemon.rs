@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Running, fsyncs_per_second, micros, percentile, verdict_at_most, work_dir};
+use support::{Running, fsyncs_per_second, micros, percentile, shipped, verdict_at_most, work_dir};
 use tungstenite::{Message, WebSocket};
 
 /// How long an idle daemon is watched.
@@ -51,7 +51,7 @@ fn daemon(dir: &Path, worker: &TcpListener) -> Running {
     let url = format!("http://{}", worker.local_addr().expect("an address"));
     fs::write(dir.join("config.json"), json!({ "url": url, "host": "titan" }).to_string()).expect("a file");
     fs::write(data.join("token"), "t0ken\n").expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_transitd"));
+    let mut command = Command::new(shipped("transitd"));
     command.arg("run").env_clear().env("HOME", dir).env("TRANSIT_LOG", "warn");
     Running::start(command.env("TRANSIT_DATA_DIR", &data).env("TRANSIT_CONFIG", dir.join("config.json")))
 }

@@ -14,13 +14,12 @@ use std::process::Command;
 use transit::proto::ingest::Signer;
 use transit::secret::Secret;
 
-use support::{peer, verdict, verdict_at_most, work_dir};
+use support::{peer, shipped, verdict, verdict_at_most, work_dir};
 
 /// Bytes of a large file.
 const LARGE: usize = 512 << 20;
 /// Bytes of a large body in memory.
 const BODY: usize = 64 << 10;
-const SIGN: &str = env!("CARGO_BIN_EXE_transit-sign");
 const PYTHON_LOOP: &str = "import hmac,hashlib,sys\nk=open(sys.argv[1],'rb').read()\nw=sys.stdout.write\nfor l in open(sys.argv[2],'rb'):\n    w('v1='+hmac.new(k,b'1767225600.'+l[:-1],hashlib.sha256).hexdigest()+'\\n')\n";
 
 fn main() {
@@ -35,7 +34,9 @@ fn main() {
     fs::write(at("loop.py"), PYTHON_LOOP).expect("a script");
     private(&at("secret"));
     let (secret, one, lines) = (shown(&at("secret")), shown(&at("one")), shown(&at("lines")));
-    let sign = format!("{SIGN} --secret-file {secret} --timestamp 1767225600 --output signature");
+    let sign = shipped("transit-sign");
+    let sign = sign.to_str().expect("a path of UTF-8");
+    let sign = format!("{sign} --secret-file {secret} --timestamp 1767225600 --output signature");
 
     let cpu = |command: String, runs: u32| cpu_seconds(&hyperfine, &at("result.json"), &command, runs);
     let single = cpu(format!("{sign} {one}"), 60);

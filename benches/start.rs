@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{peer, verdict_at_most};
+use support::{peer, shipped, verdict_at_most};
 
 /// Turns, in each of which every program is started [`STARTS`] times, so that what else the machine does meets all.
 const TURNS: usize = 15;
@@ -60,14 +60,6 @@ fn main() {
         verdict_at_most(&format!("{name} --version, CPU beside true"), cpu, SLOWEST);
         verdict_at_most(&format!("{name} --version, time beside true"), wall, SLOWEST);
     }
-}
-
-/// A program as it is shipped.
-fn shipped(name: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
-    let program = target.join("shipped").join(name);
-    assert!(program.is_file(), "{} is missing: scripts/dist makes it", program.display());
-    program
 }
 
 /// Starts a program many times, one after the other, and tells what one start takes.

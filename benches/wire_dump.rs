@@ -12,9 +12,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{peer, verdict, verdict_at_most, work_dir};
+use support::{peer, shipped, verdict, verdict_at_most, work_dir};
 
-const DUMP: &str = env!("CARGO_BIN_EXE_transit-wire-dump");
 const BYTES: u64 = 200_000_000;
 /// Runs of which the fastest counts; what disturbs a run only makes it slower.
 const RUNS: usize = 5;
@@ -32,8 +31,8 @@ fn main() {
     // In turns, so that a machine that is slow for a while is slow for all of them.
     let (mut human, mut json, mut by_jaq) = (Duration::MAX, Duration::MAX, Duration::MAX);
     for _ in 0..RUNS {
-        human = human.min(seconds(Command::new(DUMP).arg(&dump)));
-        json = json.min(seconds(Command::new(DUMP).arg("--json").arg(&dump)));
+        human = human.min(seconds(Command::new(shipped("transit-wire-dump")).arg(&dump)));
+        json = json.min(seconds(Command::new(shipped("transit-wire-dump")).arg("--json").arg(&dump)));
         by_jaq = by_jaq.min(seconds(Command::new(&jaq).arg(".").arg(&dump)));
     }
     let by_jq = seconds(Command::new(&jq).arg(".").arg(&dump));
@@ -132,7 +131,7 @@ fn seconds(command: &mut Command) -> Duration {
 
 /// The greatest memory of a run over the whole dump, which it is fed through a pipe and is asked before that ends.
 fn peak_kib(dump: &Path, args: &[&str]) -> u64 {
-    let mut command = Command::new(DUMP);
+    let mut command = Command::new(shipped("transit-wire-dump"));
     let mut child =
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
     let mut stdin = child.stdin.take().expect("a pipe");

@@ -42,6 +42,14 @@ pub fn peer(program: &str, variable: &str, package: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{program} is missing: install {package}, or name it in {variable}"))
 }
 
+/// A program of ours as it is shipped, which `scripts/dist` has built.
+pub fn shipped(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
+    let program = target.join("shipped").join(name);
+    assert!(program.is_file(), "{} is missing: scripts/dist makes it", program.display());
+    program
+}
+
 /// A child process that is killed and reaped when the bench lets go of it.
 pub struct Running(Child);
 

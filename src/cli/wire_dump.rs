@@ -2,6 +2,7 @@
 //!
 //! Lines pass through one at a time; a dump of any length takes no more memory than its longest line.
 
+mod ahead;
 mod check;
 mod connect;
 mod filter;

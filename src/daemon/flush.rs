@@ -36,7 +36,7 @@ pub(super) fn start(host: &Arc<Host>) -> Result<(), DaemonError> {
     spawn("scout", &host.stop.clone(), move || scout(&host, &helpers)).map(drop)
 }
 
-/// Looks for what is due, and whether the machine has slept, until the daemon stops.
+/// Looks for what is due, whether the machine has slept, and whether Herdr was started, until the daemon stops.
 fn scout(host: &Host, helpers: &[SyncSender<()>]) {
     let mut flusher = Flusher::new(Poster::new(limits::ATTEMPT_WAIT));
     let (mut spool, mut slept) = (None, host.suspended());
@@ -47,6 +47,7 @@ fn scout(host: &Host, helpers: &[SyncSender<()>]) {
             host.kick();
         }
         slept = so_far;
+        host.herdr.notice();
         if let Err(err) = look(host, &mut spool, &mut flusher, helpers) {
             tracing::error!(%err, "could not flush the spool");
         }

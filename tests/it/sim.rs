@@ -8,9 +8,11 @@
 //! `TRANSIT_SIM_SEEDS=20000 cargo test --test it sim` tells more of them, and `TRANSIT_SIM_SEED=7` only that one.
 
 mod agenda;
+mod clockwork;
 mod host;
 mod hub;
 mod net;
+mod spool;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -136,9 +138,9 @@ impl World {
     fn speak(&mut self) {
         let host = self.agenda.rng.below(self.hosts.len());
         let agents: Vec<String> = self.hosts[host].sessions.keys().cloned().collect();
-        let from = format!("{}@h{host}", agents[self.agenda.rng.below(agents.len())]);
+        let from = format!("{}@h{host}", self.agenda.rng.one(&agents));
         let everywhere = ["ada@h0", "bob@h0", "cyd@h1", "dan@h1", "eve@h2", "#all", "#all", "nobody@h1"];
-        let to = everywhere[self.agenda.rng.below(everywhere.len())];
+        let to = *self.agenda.rng.one(&everywhere);
         for _ in 0..self.agenda.rng.below(4) {
             if self.hosts[host].up {
                 let body = if self.agenda.rng.chance(5) { "unwelcome" } else { "welcome" };
@@ -198,7 +200,7 @@ impl World {
         let recipients = recipients(from, to);
         let expected = if recipients.is_empty() { Err(NakCode::NoRoute) } else { Ok(()) };
         assert_eq!(self.hub.messages[id], expected, "{id} at the Worker");
-        let row = self.hosts.iter().flat_map(|host| &host.outbox).find(|row| row.message.id == *id);
+        let row = self.hosts.iter().flat_map(|host| &host.spool.outbox).find(|row| row.message.id == *id);
         assert_eq!(row.and_then(|row| row.end), Some(expected), "{id} at its sender");
         for host in &self.hosts {
             for (agent, shown) in &host.sessions {

@@ -186,6 +186,29 @@ fn a_long_frame_is_printed_and_found() {
 }
 
 #[test]
+fn a_large_file_gives_what_a_pipe_gives() {
+    let home = Home::new();
+    let mut dump = String::new();
+    for n in 0..6 {
+        dump.push_str(&conversation().repeat(300 + n));
+        // Longer than what is read at once, and longer than any line may be.
+        let envelope = "x".repeat([70_000, 300_000, 9_000_000][n % 3]);
+        dump.push_str(&format!(
+            "{{\"t\":\"deliver\",\"id\":\"big_{n}\",\"agent\":\"jess\",\"envelope\":\"{envelope}\"}}\n"
+        ));
+    }
+    dump.push_str(ack("tx_last").trim_end());
+    home.file("large.ndjson", &dump);
+    for args in [&["--json"][..], &["--stats"]] {
+        let [file, pipe] = [run(&home, &[args, &["large.ndjson"]].concat(), ""), run(&home, args, &dump)];
+        assert_eq!(file.status.code(), pipe.status.code());
+        assert!(file.stdout == pipe.stdout, "{args:?}");
+        assert_eq!(text(&file.stderr).replace("large.ndjson", "-"), text(&pipe.stderr));
+        assert_eq!(text(&file.stderr).matches("longer than").count(), 2);
+    }
+}
+
+#[test]
 fn several_files_are_read_and_one_that_cannot_be_is_told() {
     let home = Home::new();
     home.file("a", "{\"t\":\"ping\"}\n");

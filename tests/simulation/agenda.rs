@@ -1,48 +1,12 @@
-//! Time, chance, and what is to happen when.
+//! What is to happen when.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use transit::clock::Mono;
-use transit::proto::wire::NakCode;
 use transit::worker::simulation::Conn;
 
-/// A small random source (splitmix64): the same seed gives the same story everywhere.
-pub(crate) struct Rng(u64);
+use super::clockwork;
+use super::spool::HostOp;
 
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// True in `percent` of all cases.
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// Up to `ms` milliseconds, at least one.
-    pub(crate) fn wait(&mut self, ms: usize) -> Duration {
-        Duration::from_millis(1 + self.below(ms) as u64)
-    }
-
-    /// One of `from`, which is not empty.
-    pub(crate) fn one<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-}
+/// What is to happen here, in order of time.
+pub(crate) type Agenda = clockwork::Agenda<Due>;
 
 /// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,53 +79,4 @@ pub(crate) enum Due {
     Calm,
     /// Is there anything left to do?
     Look,
-}
-
-/// Transactions of a host's spool.
-#[derive(Debug)]
-pub(crate) enum HostOp {
-    /// A delivery from the Worker.
-    Receive { id: String, agent: String, envelope: String },
-    /// The adapter's ack.
-    Injected { id: String, agent: String, redelivery: u32 },
-    /// The adapter's refusal.
-    Refused { id: String, agent: String, code: &'static str, retryable: bool },
-    /// The Worker's answer to a message.
-    Answered { id: String, answer: Result<(), NakCode> },
-}
-
-/// What is to happen, in order of time; at one time, in order of planning.
-pub(crate) struct Agenda {
-    pub(crate) now: Mono,
-    pub(crate) rng: Rng,
-    planned: u64,
-    queue: BTreeMap<(Mono, u64), Due>,
-}
-
-impl Agenda {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { now: Mono::default(), rng: Rng::new(seed), planned: 0, queue: BTreeMap::new() }
-    }
-
-    pub(crate) fn at(&mut self, time: Mono, due: Due) {
-        self.planned += 1;
-        self.queue.insert((time.max(self.now), self.planned), due);
-    }
-
-    pub(crate) fn after(&mut self, wait: Duration, due: Due) {
-        self.at(self.now + wait, due);
-    }
-
-    /// Within `ms` milliseconds.
-    pub(crate) fn soon(&mut self, ms: usize, due: Due) {
-        let wait = self.rng.wait(ms);
-        self.after(wait, due);
-    }
-
-    /// Moves the time on to what comes next.
-    pub(crate) fn next(&mut self) -> Option<Due> {
-        let ((time, _), due) = self.queue.pop_first()?;
-        self.now = time;
-        Some(due)
-    }
 }

@@ -1,4 +1,4 @@
-//! A host: its daemon's end of the wire, a spool whose commits are explicit, and its agents' sessions.
+//! A host: its daemon's end of the wire, its spool, and its agents' sessions.
 
 mod session;
 
@@ -6,44 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transit::clock::{Backoff, Mono, Reconnect, Wall};
+use transit::clock::{Mono, Reconnect, Wall};
 use transit::limits;
-use transit::proto::envelope::{self, Kind};
 use transit::proto::wire::{
-    AgentInfo, DaemonConfig, DaemonEnd, DaemonEvent, NakCode, NamedBy, RpcError, SendFrame, close,
+    AgentInfo, DaemonConfig, DaemonEnd, DaemonEvent, NamedBy, RpcError, SendFrame, close,
 };
 use transit::proto::{Input, Output};
 
-use super::agenda::{Agenda, Due, End, HostOp};
+use super::agenda::{Agenda, Due, End};
+use super::spool::{HostOp, Spool};
 use super::story::Whose;
 use super::wires::Wires;
 
-/// Time for which a sent message waits for its answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// The body of a message that no session takes.
 pub(crate) const UNWELCOME: &str = "unwelcome";
-
-/// A row of the outbox.
-pub(crate) struct OutRow {
-    pub(crate) message: SendFrame,
-    /// `None` while it is pending.
-    pub(crate) end: Option<Result<(), NakCode>>,
-    attempts: u32,
-    due: Wall,
-}
-
-/// A row of the inbox, keyed by `(id, agent)`.
-struct InRow {
-    id: String,
-    agent: String,
-    envelope: String,
-    redelivery: u32,
-    end: Option<Result<(), &'static str>>,
-    attempts: u32,
-    due: Wall,
-    /// Whether the Worker waits for an answer.
-    owed: bool,
-}
 
 struct Link {
     wire: usize,
@@ -67,8 +43,7 @@ pub(crate) struct Host {
     pub(crate) name: &'static str,
     pub(crate) agents: Vec<&'static str>,
     pub(crate) token: Option<String>,
-    pub(crate) outbox: Vec<OutRow>,
-    inbox: Vec<InRow>,
+    pub(crate) spool: Spool,
     /// Agents that are elsewhere for now.
     pub(crate) away: BTreeSet<&'static str>,
     /// How far the wall clock is from the monotonic one, in milliseconds.
@@ -77,8 +52,6 @@ pub(crate) struct Host {
     pub(crate) up: bool,
     link: Option<Link>,
     reconnect: Reconnect,
-    asked: BTreeMap<String, Mono>,
-    injecting: BTreeSet<(String, String)>,
     calls: BTreeMap<String, Call>,
     called: u64,
     committed: Mono,
@@ -105,16 +78,13 @@ impl Host {
             name,
             agents: agents.to_vec(),
             token: None,
-            outbox: Vec::new(),
-            inbox: Vec::new(),
+            spool: Spool::default(),
             away: BTreeSet::new(),
             wall,
             life: 0,
             up: false,
             link: None,
             reconnect: Reconnect::default(),
-            asked: BTreeMap::new(),
-            injecting: BTreeSet::new(),
             calls: BTreeMap::new(),
             called: 0,
             committed: Mono::default(),
@@ -140,8 +110,7 @@ impl Host {
         }
         self.up = false;
         self.life += 1;
-        self.asked.clear();
-        self.injecting.clear();
+        self.spool.crash();
         self.calls.clear();
         self.reconnect.reset();
     }
@@ -149,7 +118,7 @@ impl Host {
     /// Takes a message of an agent: from the commit on it survives anything.
     pub(crate) fn accept(&mut self, now: Mono, message: SendFrame) {
         let due = self.wall(now);
-        self.outbox.push(OutRow { message, end: None, attempts: 0, due });
+        self.spool.accept(message, due);
     }
 
     pub(crate) fn is_linked(&self) -> bool {
@@ -211,7 +180,7 @@ impl Host {
                     let since = link.since;
                     self.link = None;
                     wires.hang_up(agenda, wire, End::Host);
-                    self.asked.clear();
+                    self.spool.hang_up();
                     self.calls.clear();
                     let wait = self.wait(agenda.now.since(since), agenda);
                     agenda.after(wait, Due::Connect { host: self.index, life: self.life });
@@ -251,93 +220,14 @@ impl Host {
 
     /// The transaction is on the disk.
     pub(crate) fn apply(&mut self, now: Mono, op: HostOp) {
-        match op {
-            HostOp::Receive { id, agent, envelope } => self.receive(now, id, agent, envelope),
-            HostOp::Injected { id, agent, redelivery } => {
-                self.injecting.remove(&(id.clone(), agent.clone()));
-                if let Some(row) = self.row(&id, &agent)
-                    && row.redelivery == redelivery
-                {
-                    row.end = Some(Ok(()));
-                    row.owed = true;
-                }
-            }
-            HostOp::Refused { id, agent, code, retryable } => self.refused(now, &id, &agent, code, retryable),
-            HostOp::Answered { id, answer } => self.answered(now, &id, answer),
-        }
+        let wall = self.wall(now);
+        self.spool.apply(op, wall, self.link.as_mut().map(|link| &mut link.end));
         self.answer();
     }
 
-    fn receive(&mut self, now: Mono, id: String, agent: String, envelope: String) {
-        let due = self.wall(now);
-        let redelivery = redelivery(&envelope).unwrap_or_default();
-        match self.row(&id, &agent) {
-            // It is shown again with its note.
-            Some(row) if redelivery > row.redelivery => {
-                (row.redelivery, row.envelope, row.end, row.due) = (redelivery, envelope, None, due);
-                row.owed = true;
-            }
-            Some(row) => row.owed = true,
-            None => self.inbox.push(InRow {
-                id,
-                agent,
-                envelope,
-                redelivery,
-                end: None,
-                attempts: 0,
-                due,
-                owed: true,
-            }),
-        }
-    }
-
-    fn row(&mut self, id: &str, agent: &str) -> Option<&mut InRow> {
-        self.inbox.iter_mut().find(|row| row.id == id && row.agent == agent)
-    }
-
-    fn refused(&mut self, now: Mono, id: &str, agent: &str, code: &'static str, retryable: bool) {
-        self.injecting.remove(&(id.to_owned(), agent.to_owned()));
-        let wall = self.wall(now);
-        let Some(row) = self.row(id, agent).filter(|row| row.end.is_none()) else { return };
-        if !retryable {
-            row.end = Some(Err(code));
-            row.owed = true;
-            return;
-        }
-        row.attempts += 1;
-        row.due = wall + Backoff::DELIVERY.after(row.attempts);
-        if std::mem::take(&mut row.owed)
-            && let Some(link) = &mut self.link
-        {
-            link.end.deliver_nak(id, agent, code, true);
-        }
-    }
-
-    fn answered(&mut self, now: Mono, id: &str, answer: Result<(), NakCode>) {
-        let asked = self.asked.remove(id).is_some();
-        let wall = self.wall(now);
-        let Some(row) = self.outbox.iter_mut().find(|row| row.message.id == id) else { return };
-        match answer {
-            Err(code) if !code.is_permanent() => {
-                if asked && row.end.is_none() {
-                    row.attempts += 1;
-                    row.due = wall + Backoff::MESSAGE.after(row.attempts);
-                }
-            }
-            answer => row.end = row.end.or(Some(answer)),
-        }
-    }
-
-    /// Pays what is owed to the Worker.
     fn answer(&mut self) {
-        let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) else { return };
-        for row in self.inbox.iter_mut().filter(|row| row.owed) {
-            match row.end {
-                None => continue,
-                Some(Ok(())) => link.end.deliver_ack(&row.id, &row.agent),
-                Some(Err(code)) => link.end.deliver_nak(&row.id, &row.agent, code, false),
-            }
-            row.owed = false;
+        if let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) {
+            self.spool.answer(&mut link.end);
         }
     }
 
@@ -345,31 +235,14 @@ impl Host {
     pub(crate) fn pump(&mut self, agenda: &mut Agenda) {
         self.answer();
         let wall = self.wall(agenda.now);
-        for row in &mut self.outbox {
-            if self.asked.get(&row.message.id).is_some_and(|&until| agenda.now >= until) {
-                self.asked.remove(&row.message.id);
-                row.attempts += 1;
-                row.due = wall + Backoff::MESSAGE.after(row.attempts);
-            }
+        self.spool.release_unanswered(agenda.now, wall);
+        if let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) {
+            self.spool.send_due(&mut link.end, agenda.now, wall);
         }
-        self.send_due(agenda.now);
-        self.inject_due(agenda);
+        for turn in self.spool.take_due(wall) {
+            self.inject(agenda, turn);
+        }
         agenda.soon(2_000, Due::Pump { host: self.index, life: self.life });
-    }
-
-    /// One message of a pair is under way at a time, so that a refused one is not passed by the next.
-    fn send_due(&mut self, now: Mono) {
-        let wall = self.wall(now);
-        let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) else { return };
-        let mut pairs = BTreeSet::new();
-        for row in self.outbox.iter().filter(|row| row.end.is_none()) {
-            let first = pairs.insert((&row.message.from, &row.message.to));
-            let id = &row.message.id;
-            if first && !self.asked.contains_key(id) && is_due(row.due, wall, Backoff::MESSAGE) {
-                link.end.send(row.message.clone());
-                self.asked.insert(id.clone(), now + ANSWER_WAIT);
-            }
-        }
     }
 
     /// An agent calls a method of the Worker. `false` when it cannot now.
@@ -388,25 +261,12 @@ impl Host {
 
     /// Whether every message has its final answer.
     pub(crate) fn has_sent_everything(&self) -> bool {
-        self.outbox.iter().all(|row| row.end.is_some())
+        self.spool.outbox.iter().all(|row| row.end.is_some())
     }
 
     /// What is not done yet.
     pub(crate) fn unrest(&self) -> Option<String> {
-        let out = self.outbox.iter().find(|row| row.end.is_none());
-        let out = out.map(|row| format!("{} waits at {} to be sent", row.message.id, self.name));
-        out.or_else(|| {
-            let row = self.inbox.iter().find(|row| row.end.is_none())?;
-            Some(format!("{} waits at {} for {}", row.id, self.name, row.agent))
-        })
-    }
-}
-
-/// How often an envelope says that it was shown before.
-fn redelivery(envelope: &str) -> Option<u32> {
-    match envelope::parse(envelope).ok()?.envelope.kind {
-        Kind::Channel { redelivery, .. } => Some(redelivery),
-        _ => None,
+        self.spool.unrest().map(|what| format!("at {}, {what}", self.name))
     }
 }
 
@@ -420,9 +280,4 @@ fn info(name: &str) -> AgentInfo {
         title: String::new(),
         named_by: NamedBy::User,
     }
-}
-
-/// An entry that is due further off than its largest backoff is due now: the clock was set back.
-fn is_due(due: Wall, now: Wall, backoff: Backoff) -> bool {
-    due <= now || due > now + backoff.cap
 }

@@ -10,12 +10,16 @@
 
 mod agenda;
 mod books;
+#[path = "../it/sim/clockwork.rs"]
+mod clockwork;
 mod faults;
 mod host;
 mod hub;
 mod operators;
 mod outside;
 mod proof;
+#[path = "../it/sim/spool.rs"]
+mod spool;
 mod story;
 mod strain;
 mod tally;

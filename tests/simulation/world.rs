@@ -14,8 +14,9 @@ use transit::store::ledger::stepped::Crash;
 use transit::store::seal::MasterKey;
 use transit::worker::simulation::{Asked, Conn, FakeClock, Process};
 
-use super::agenda::{Agenda, Due, End, HostOp};
+use super::agenda::{Agenda, Due, End};
 use super::host::{Heard, Host, UNWELCOME};
+use super::spool::HostOp;
 use super::story::{Accepted, Story};
 use super::strain::Strain;
 use super::tally::Tally;

@@ -1,11 +1,13 @@
 //! Files and stdin, a line at a time, for whoever wants them.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use super::ahead;
 use crate::cli::output::{Exit, Failure};
 use crate::proto::dump::cut::{Cut, Cutter, LINE_BYTES};
 use crate::proto::dump::{Line, Reader};
@@ -44,8 +46,13 @@ pub(super) fn files(named: &[PathBuf]) -> Vec<&Path> {
 pub(super) fn read(path: &Path, sink: &mut impl Sink) -> Result<(), Failure> {
     let mut from = open(path)?;
     // What comes through a pipe may be waited for: lines are not held back meanwhile.
-    let is_file = from.metadata().is_ok_and(|found| found.is_file());
+    let found = from.metadata().ok().filter(Metadata::is_file);
+    let is_file = found.is_some();
     let mut feed = Feed::new(path);
+    if found.is_some_and(|found| found.len() >= ahead::WORTH_IT) {
+        ahead::read(from, &mut feed, sink)?;
+        return feed.end(sink);
+    }
     while feed.read(&mut from, sink)? > 0 {
         if !is_file {
             sink.idle()?;
@@ -102,6 +109,33 @@ impl Feed {
                 Err(err) => return Err(unread(&self.path, err)),
             }
         }
+    }
+
+    /// Hands on what was read elsewhere, `block[read]`; leaves a block to read into in its place.
+    pub(super) fn take(
+        &mut self,
+        block: &mut Vec<u8>,
+        read: Range<usize>,
+        sink: &mut impl Sink,
+    ) -> Result<(), Failure> {
+        if self.cutter.swap(block, read.clone()) {
+            return self.hand_on(sink);
+        }
+        let mut rest = &block[read];
+        while !rest.is_empty() {
+            let space = self.cutter.space();
+            let (now, later) = rest.split_at(rest.len().min(space.len()));
+            space[..now.len()].copy_from_slice(now);
+            self.cutter.filled(now.len());
+            self.hand_on(sink)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// The failure to read what is read.
+    pub(super) fn unread(&self, err: io::Error) -> Failure {
+        unread(&self.path, err)
     }
 
     /// Hands on what stands after the last newline, when nothing more comes.

@@ -123,6 +123,15 @@ impl State {
         Ok(Self { settings, health, holds, shadowed, wake: Wake::new()? })
     }
 
+    /// Looks whether a Herdr is there that was not. Asked by a thread that wakes up anyway, so that a host without one
+    /// has no other that does.
+    pub(super) fn notice(&self) {
+        let is_absent = matches!(*locked(&self.health), Health::Absent);
+        if is_absent && self.settings.socket.as_ref().is_some_and(|socket| !socket.is_absent()) {
+            self.wake.wake();
+        }
+    }
+
     /// For people and programs: how Herdr is.
     pub(super) fn status(&self) -> Value {
         let socket = self.settings.socket.as_ref().map(Socket::path);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::pane::{self, Shared};
 use super::socket::{Socket, running};
@@ -27,6 +28,9 @@ const MISSES: u32 = 3;
 const PING_EVERY: u32 = 30;
 /// Rounds between two attempts to write a made-up name into Herdr.
 const NAME_EVERY: u32 = 15;
+
+/// How long the thread sleeps while there is no Herdr, and no pane of one.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// An agent that is reached through its pane.
 struct Pane {
@@ -87,7 +91,10 @@ pub(super) fn run(host: &Arc<Host>) {
     };
     while !host.stop.is_triggered() {
         roster.round();
-        host.herdr.wake.wait(host.herdr.settings.poll);
+        // Of a Herdr that comes, `State::notice` tells.
+        let is_alone = roster.panes.is_empty() && matches!(*locked(&host.herdr.health), Health::Absent);
+        let wait = if is_alone { LONGEST_WAIT } else { host.herdr.settings.poll };
+        host.herdr.wake.wait(wait);
     }
     for pane in std::mem::take(&mut roster.panes).into_values() {
         retire(pane);

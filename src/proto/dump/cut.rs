@@ -3,6 +3,8 @@
 //! Unlike [`lines`](crate::proto::lines) it hands out borrowed bytes, which is what makes printing a dump cheap, and it
 //! takes lines far longer than a frame may be, because a dump may hold what broke that rule.
 
+use std::ops::Range;
+
 /// Longest line of a dump, in bytes without its newline. A frame of 1 MiB fits whatever its bytes are, also when it
 /// is no JSON and stands in its record as a text, with six bytes for every byte of it.
 pub const LINE_BYTES: usize = 8 * 1024 * 1024;
@@ -63,6 +65,22 @@ impl Cutter {
     /// Takes note of `length` bytes that were read into [`space`](Self::space).
     pub fn filled(&mut self, length: usize) {
         self.end += length;
+    }
+
+    /// Goes on with the bytes `block[read]`, which were read elsewhere: takes the block, puts what is held before them,
+    /// and gives back another block. Does nothing and answers `false` when the room before them is too small for that.
+    ///
+    /// # Panics
+    /// When `read` is no part of the block.
+    pub fn swap(&mut self, block: &mut Vec<u8>, read: Range<usize>) -> bool {
+        let held = &self.bytes[self.start..self.end];
+        let Some(start) = read.start.checked_sub(held.len()) else { return false };
+        block[start..read.start].copy_from_slice(held);
+        assert!(read.end <= block.len(), "what was read is in the block");
+        std::mem::swap(&mut self.bytes, block);
+        self.seen = start + (self.seen - self.start);
+        (self.start, self.end) = (start, read.end);
+        true
     }
 
     /// The next line that is complete, or known to be too long.
@@ -126,10 +144,6 @@ mod tests {
     fn cut(limit: usize, pieces: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
         let mut cutter = Cutter::new(limit);
         let mut lines = Vec::new();
-        let owned = |cut: Cut<'_>| match cut {
-            Cut::Line(line) => Some(line.to_vec()),
-            Cut::TooLong => None,
-        };
         for piece in pieces {
             let mut rest = *piece;
             while !rest.is_empty() {
@@ -145,6 +159,37 @@ mod tests {
         }
         lines.extend(cutter.end().map(owned));
         lines
+    }
+
+    /// The same when pieces are read elsewhere, with so much room before them.
+    fn cut_elsewhere(limit: usize, pieces: &[&[u8]], room: usize) -> Vec<Option<Vec<u8>>> {
+        let mut cutter = Cutter::new(limit);
+        let mut lines = Vec::new();
+        let mut take = |cutter: &mut Cutter| {
+            while let Some(cut) = cutter.next() {
+                lines.push(owned(cut));
+            }
+        };
+        for piece in pieces {
+            let mut block = [&vec![b'#'; room], *piece].concat();
+            if !cutter.swap(&mut block, room..room + piece.len()) {
+                for &byte in *piece {
+                    cutter.space()[0] = byte;
+                    cutter.filled(1);
+                    take(&mut cutter);
+                }
+            }
+            take(&mut cutter);
+        }
+        lines.extend(cutter.end().map(owned));
+        lines
+    }
+
+    fn owned(cut: Cut<'_>) -> Option<Vec<u8>> {
+        match cut {
+            Cut::Line(line) => Some(line.to_vec()),
+            Cut::TooLong => None,
+        }
     }
 
     fn line(text: &str) -> Option<Vec<u8>> {
@@ -205,7 +250,10 @@ mod tests {
                 .collect();
             let expected = if bytes.is_empty() { vec![] } else { expected };
             prop_assert_eq!(cut(16, &pieces), expected.clone());
-            prop_assert_eq!(cut(16, &[&bytes]), expected);
+            prop_assert_eq!(cut(16, &[&bytes]), expected.clone());
+            for room in [0, 3, 16] {
+                prop_assert_eq!(cut_elsewhere(16, &pieces, room), expected.clone());
+            }
         }
     }
 }

@@ -1,41 +1,12 @@
-//! Time, chance and what is to happen: the simulated machine room.
+//! What is to happen: the simulated machine room.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use transit::clock::Mono;
+use super::clockwork;
+use super::spool::HostOp;
 
-/// A small random source (splitmix64): the same seed gives the same story everywhere.
-pub(super) struct Rng(u64);
-
-impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `n`.
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// True in `percent` of all cases.
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// Up to `ms` milliseconds, at least one.
-    pub(super) fn wait(&mut self, ms: usize) -> Duration {
-        Duration::from_millis(1 + self.below(ms) as u64)
-    }
-}
+/// What is to happen here, in order of time.
+pub(super) type Agenda = clockwork::Agenda<Due>;
 
 /// A machine of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,19 +47,6 @@ pub(super) enum Due {
     Restart { at: Side },
 }
 
-/// Transactions of a host's spool.
-#[derive(Debug)]
-pub(super) enum HostOp {
-    /// A delivery from the Worker.
-    Receive { id: String, agent: String, envelope: String },
-    /// The adapter's ack.
-    Injected { id: String, agent: String },
-    /// The adapter's refusal.
-    Refused { id: String, agent: String, code: &'static str, retryable: bool },
-    /// The Worker's answer to a message.
-    Answered { id: String, answer: Result<(), transit::proto::wire::NakCode> },
-}
-
 /// Transactions of the Worker's ledger.
 #[derive(Debug)]
 pub(super) enum HubOp {
@@ -98,40 +56,4 @@ pub(super) enum HubOp {
     Settle { id: String, agent: String },
     /// A delivery is not.
     Refuse { id: String, agent: String, code: String, retryable: bool },
-}
-
-/// What is to happen, in order of time; at one time, in order of planning.
-pub(super) struct Agenda {
-    pub(super) now: Mono,
-    pub(super) rng: Rng,
-    planned: u64,
-    queue: BTreeMap<(Mono, u64), Due>,
-}
-
-impl Agenda {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { now: Mono::default(), rng: Rng::new(seed), planned: 0, queue: BTreeMap::new() }
-    }
-
-    pub(super) fn at(&mut self, time: Mono, due: Due) {
-        self.planned += 1;
-        self.queue.insert((time.max(self.now), self.planned), due);
-    }
-
-    pub(super) fn after(&mut self, wait: Duration, due: Due) {
-        self.at(self.now + wait, due);
-    }
-
-    /// Within `ms` milliseconds.
-    pub(super) fn soon(&mut self, ms: usize, due: Due) {
-        let wait = self.rng.wait(ms);
-        self.after(wait, due);
-    }
-
-    /// The next thing, and the time is its time.
-    pub(super) fn next(&mut self) -> Option<Due> {
-        let ((time, _), due) = self.queue.pop_first()?;
-        self.now = time;
-        Some(due)
-    }
 }

@@ -1,42 +1,17 @@
-//! A host: its daemon's end of the wire, a spool whose commits are explicit, and its agents' sessions.
+//! A host: its daemon's end of the wire, its spool, and its agents' sessions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use transit::clock::{Backoff, Mono, Reconnect, Wall};
+use transit::clock::{Mono, Reconnect, Wall};
 use transit::limits;
-use transit::proto::wire::{
-    AgentInfo, DaemonConfig, DaemonEnd, DaemonEvent, NakCode, NamedBy, SendFrame, close,
-};
+use transit::proto::wire::{AgentInfo, DaemonConfig, DaemonEnd, DaemonEvent, NamedBy, SendFrame, close};
 use transit::proto::{Input, Output};
 
-use super::agenda::{Agenda, Due, HostOp, Side};
+use super::agenda::{Agenda, Due, Side};
 use super::hub::Hub;
 use super::net::Net;
-
-/// Time for which a sent message waits for its answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
-
-/// A row of the outbox.
-pub(super) struct OutRow {
-    pub(super) message: SendFrame,
-    /// `None` while it is pending.
-    pub(super) end: Option<Result<(), NakCode>>,
-    attempts: u32,
-    due: Wall,
-}
-
-/// A row of the inbox, keyed by `(id, agent)`.
-struct InRow {
-    id: String,
-    agent: String,
-    envelope: String,
-    end: Option<Result<(), &'static str>>,
-    attempts: u32,
-    due: Wall,
-    /// Whether the Worker waits for an answer.
-    owed: bool,
-}
+use super::spool::{HostOp, Spool, Turn};
 
 struct Link {
     conn: usize,
@@ -49,8 +24,7 @@ struct Link {
 pub(super) struct Host {
     index: usize,
     pub(super) name: String,
-    pub(super) outbox: Vec<OutRow>,
-    inbox: Vec<InRow>,
+    pub(super) spool: Spool,
     /// What each agent was shown, in order, duplicates too.
     pub(super) sessions: BTreeMap<String, Vec<String>>,
     /// How far the wall clock is from the monotonic one, in milliseconds.
@@ -59,8 +33,6 @@ pub(super) struct Host {
     pub(super) up: bool,
     link: Option<Link>,
     reconnect: Reconnect,
-    asked: BTreeMap<String, Mono>,
-    injecting: BTreeSet<(String, String)>,
     committed: Mono,
 }
 
@@ -69,16 +41,13 @@ impl Host {
         Self {
             index,
             name: format!("h{index}"),
-            outbox: Vec::new(),
-            inbox: Vec::new(),
+            spool: Spool::default(),
             sessions: agents.iter().map(|agent| ((*agent).to_owned(), Vec::new())).collect(),
             wall: 0,
             life: 0,
             up: false,
             link: None,
             reconnect: Reconnect::default(),
-            asked: BTreeMap::new(),
-            injecting: BTreeSet::new(),
             committed: Mono::default(),
         }
     }
@@ -101,8 +70,7 @@ impl Host {
         }
         self.up = false;
         self.life += 1;
-        self.asked.clear();
-        self.injecting.clear();
+        self.spool.crash();
         self.reconnect.reset();
         agenda.soon(20_000, Due::Restart { at: Side::Host(self.index) });
     }
@@ -114,9 +82,9 @@ impl Host {
             && host == self.name
             && self.sessions.contains_key(agent)
         {
-            self.receive(agenda.now, &message.id, agent, &message.body, false);
+            self.spool.receive(message.id.clone(), agent.to_owned(), message.body.clone(), false, due);
         }
-        self.outbox.push(OutRow { message, end: None, attempts: 0, due });
+        self.spool.accept(message, due);
     }
 
     pub(super) fn connect(&mut self, agenda: &mut Agenda, net: &mut Net) {
@@ -177,7 +145,7 @@ impl Host {
         assert!(code == close::SILENT, "the daemon closed with {code} {reason}");
         let Some(link) = self.link.take() else { return };
         net.hang_up(agenda, link.conn, Side::Host(self.index));
-        self.asked.clear();
+        self.spool.hang_up();
         let wait = self.reconnect.next(agenda.now.since(link.since), agenda.rng.next() as u32);
         agenda.after(wait, Due::Connect { host: self.index, life: self.life });
     }
@@ -210,156 +178,36 @@ impl Host {
 
     /// The transaction is on the disk.
     pub(super) fn apply(&mut self, agenda: &mut Agenda, op: HostOp) {
-        match op {
-            HostOp::Receive { id, agent, envelope } => {
-                self.receive(agenda.now, &id, &agent, &envelope, true);
-            }
-            HostOp::Injected { id, agent } => self.injected(&id, &agent),
-            HostOp::Refused { id, agent, code, retryable } => {
-                self.refused(agenda.now, &id, &agent, code, retryable);
-            }
-            HostOp::Answered { id, answer } => self.answered(agenda.now, &id, answer),
-        }
+        let wall = self.wall(agenda.now);
+        self.spool.apply(op, wall, self.link.as_mut().map(|link| &mut link.end));
         self.answer();
     }
 
-    fn receive(&mut self, now: Mono, id: &str, agent: &str, envelope: &str, owed: bool) {
-        let due = self.wall(now);
-        match self.row(id, agent) {
-            Some(row) => row.owed |= owed,
-            None => self.inbox.push(InRow {
-                id: id.to_owned(),
-                agent: agent.to_owned(),
-                envelope: envelope.to_owned(),
-                end: None,
-                attempts: 0,
-                due,
-                owed,
-            }),
-        }
-    }
-
-    fn row(&mut self, id: &str, agent: &str) -> Option<&mut InRow> {
-        self.inbox.iter_mut().find(|row| row.id == id && row.agent == agent)
-    }
-
-    fn injected(&mut self, id: &str, agent: &str) {
-        self.injecting.remove(&(id.to_owned(), agent.to_owned()));
-        let row = self.row(id, agent).expect("a row is never deleted");
-        row.end = Some(Ok(()));
-        row.owed = true;
-    }
-
-    fn refused(&mut self, now: Mono, id: &str, agent: &str, code: &'static str, retryable: bool) {
-        self.injecting.remove(&(id.to_owned(), agent.to_owned()));
-        let wall = self.wall(now);
-        let row = self.row(id, agent).expect("a row is never deleted");
-        if row.end.is_some() {
-            return; // a late ack was faster
-        }
-        if !retryable {
-            row.end = Some(Err(code));
-            row.owed = true;
-            return;
-        }
-        row.attempts += 1;
-        row.due = wall + Backoff::DELIVERY.after(row.attempts);
-        if std::mem::take(&mut row.owed)
-            && let Some(link) = &mut self.link
-        {
-            link.end.deliver_nak(id, agent, code, true);
-        }
-    }
-
-    fn answered(&mut self, now: Mono, id: &str, answer: Result<(), NakCode>) {
-        let asked = self.asked.remove(id).is_some();
-        let wall = self.wall(now);
-        let row = self.outbox.iter_mut().find(|row| row.message.id == id).expect("an answer to our message");
-        match answer {
-            Err(code) if !code.is_permanent() => {
-                if asked && row.end.is_none() {
-                    row.attempts += 1;
-                    row.due = wall + Backoff::MESSAGE.after(row.attempts);
-                }
-            }
-            answer => {
-                assert!(row.end.is_none_or(|end| end == answer), "{id}: {:?}, then {answer:?}", row.end);
-                row.end = Some(answer);
-            }
-        }
-    }
-
-    /// Pays what is owed to the Worker.
     fn answer(&mut self) {
-        let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) else { return };
-        for row in self.inbox.iter_mut().filter(|row| row.owed) {
-            match row.end {
-                None => continue,
-                Some(Ok(())) => link.end.deliver_ack(&row.id, &row.agent),
-                Some(Err(code)) => link.end.deliver_nak(&row.id, &row.agent, code, false),
-            }
-            row.owed = false;
+        if let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) {
+            self.spool.answer(&mut link.end);
         }
     }
 
     /// Looks through the spool for what is due.
     pub(super) fn pump(&mut self, agenda: &mut Agenda) {
         self.answer();
-        self.release_unanswered(agenda.now);
-        self.send_due(agenda.now);
-        self.inject_due(agenda);
+        let wall = self.wall(agenda.now);
+        self.spool.release_unanswered(agenda.now, wall);
+        if let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) {
+            self.spool.send_due(&mut link.end, agenda.now, wall);
+        }
+        for turn in self.spool.take_due(wall) {
+            self.inject(agenda, turn);
+        }
         agenda.soon(1_000, Due::Pump { at: Side::Host(self.index), life: self.life });
     }
 
-    fn release_unanswered(&mut self, now: Mono) {
-        let wall = self.wall(now);
-        for row in &mut self.outbox {
-            if self.asked.get(&row.message.id).is_some_and(|&until| now >= until) {
-                self.asked.remove(&row.message.id);
-                row.attempts += 1;
-                row.due = wall + Backoff::MESSAGE.after(row.attempts);
-            }
-        }
-    }
-
-    /// One message of a pair is under way at a time, so that a refused one is not passed by the next.
-    fn send_due(&mut self, now: Mono) {
-        let wall = self.wall(now);
-        let Some(link) = self.link.as_mut().filter(|link| link.end.is_ready()) else { return };
-        let mut pairs = BTreeSet::new();
-        for row in self.outbox.iter().filter(|row| row.end.is_none()) {
-            let first = pairs.insert((&row.message.from, &row.message.to));
-            let id = &row.message.id;
-            if first && !self.asked.contains_key(id) && is_due(row.due, wall, Backoff::MESSAGE) {
-                link.end.send(row.message.clone());
-                self.asked.insert(id.clone(), now + ANSWER_WAIT);
-            }
-        }
-    }
-
-    /// One envelope of an agent is under way at a time, the oldest.
-    fn inject_due(&mut self, agenda: &mut Agenda) {
-        let wall = self.wall(agenda.now);
-        let mut agents = BTreeSet::new();
-        let mut begin = Vec::new();
-        for row in self.inbox.iter().filter(|row| row.end.is_none()) {
-            let key = (row.id.clone(), row.agent.clone());
-            let first = agents.insert(&row.agent);
-            if first && !self.injecting.contains(&key) && is_due(row.due, wall, Backoff::DELIVERY) {
-                begin.push((key, row.envelope == "unwelcome"));
-            }
-        }
-        for ((id, agent), unwelcome) in begin {
-            self.injecting.insert((id.clone(), agent.clone()));
-            self.inject(agenda, id, agent, unwelcome);
-        }
-    }
-
-    fn inject(&mut self, agenda: &mut Agenda, id: String, agent: String, unwelcome: bool) {
+    fn inject(&mut self, agenda: &mut Agenda, Turn { id, agent, envelope }: Turn) {
         let (host, life) = (self.index, self.life);
         let refuse =
             |code, retryable| HostOp::Refused { id: id.clone(), agent: agent.clone(), code, retryable };
-        if unwelcome {
+        if envelope == "unwelcome" {
             return self.commit(agenda, refuse("adapter_rejected", false));
         }
         match agenda.rng.below(100) {
@@ -389,31 +237,26 @@ impl Host {
         ack_after: Duration,
     ) {
         self.sessions.get_mut(&agent).expect("an agent of this host").push(id.clone());
-        let op = HostOp::Injected { id, agent };
+        let op = HostOp::Injected { id, agent, redelivery: 0 };
         agenda.after(ack_after, Due::HostCommit { host: self.index, life, op });
     }
 
     /// Whether the ack of a delivery is committed, and true.
     pub(super) fn has_injected(&self, id: &str, agent: &str) -> bool {
-        let row = self.inbox.iter().find(|row| row.id == id && row.agent == agent);
+        let row = self.spool.inbox.iter().find(|row| row.id == id && row.agent == agent);
         let shown = self.sessions.get(agent).is_some_and(|ids| ids.iter().any(|shown| shown == id));
         shown && row.is_some_and(|row| row.end == Some(Ok(())))
     }
 
     /// Whether nothing waits here.
     pub(super) fn is_quiet(&self) -> bool {
-        self.outbox.iter().all(|row| row.end.is_some()) && self.inbox.iter().all(|row| row.end.is_some())
+        self.spool.unrest().is_none()
     }
 
     /// The connection in use, if any.
     pub(super) fn conn(&self) -> Option<usize> {
         self.link.as_ref().map(|link| link.conn)
     }
-}
-
-/// A time further off than the largest backoff was written before the wall clock stepped back.
-pub(super) fn is_due(due: Wall, wall: Wall, backoff: Backoff) -> bool {
-    due <= wall || due > wall + backoff.cap
 }
 
 fn info(name: &str) -> AgentInfo {

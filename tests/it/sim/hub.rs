@@ -7,8 +7,9 @@ use transit::proto::wire::{NakCode, SendFrame, WorkerConfig, WorkerEnd, WorkerEv
 use transit::proto::{Input, Output};
 
 use super::agenda::{Agenda, Due, HubOp, Side};
-use super::host::{Host, is_due};
+use super::host::Host;
 use super::net::Net;
+use super::spool::is_due;
 
 /// A delivery: one recipient of one message.
 pub(super) struct Row {

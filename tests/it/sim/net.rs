@@ -99,12 +99,12 @@ impl Net {
         let own: Vec<usize> = (0..self.conns.len()).filter(|&conn| self.conns[conn].host == host).collect();
         let Some(&newest) = own.last() else { return };
         let to = if agenda.rng.chance(50) { Side::Hub } else { Side::Host(host) };
-        let old = own[agenda.rng.below(own.len())];
+        let old = *agenda.rng.one(&own);
         let sent = &self.way(old, to).sent;
         if sent.is_empty() {
             return;
         }
-        let text = sent[agenda.rng.below(sent.len())].clone();
+        let text = agenda.rng.one(sent).clone();
         if !text.contains("\"hello") {
             agenda.soon(1_000, Due::Replay { conn: newest, at: to, text });
         }

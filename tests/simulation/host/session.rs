@@ -1,37 +1,17 @@
 //! From the inbox of a host into the sessions of its agents.
 
-use std::collections::BTreeSet;
-
-use transit::clock::Backoff;
 use transit::proto::envelope::{self, Kind};
 
-use super::{Host, UNWELCOME, is_due};
-use crate::agenda::{Agenda, Due, HostOp};
+use super::{Host, UNWELCOME};
+use crate::agenda::{Agenda, Due};
+use crate::spool::{HostOp, Turn};
 use crate::story::Shown;
 
 impl Host {
-    /// One envelope of an agent is under way at a time, the oldest.
-    pub(super) fn inject_due(&mut self, agenda: &mut Agenda) {
-        let wall = self.wall(agenda.now);
-        let mut agents = BTreeSet::new();
-        let mut begin = Vec::new();
-        for row in self.inbox.iter().filter(|row| row.end.is_none()) {
-            let key = (row.id.clone(), row.agent.clone());
-            let first = agents.insert(&row.agent);
-            if first && !self.injecting.contains(&key) && is_due(row.due, wall, Backoff::DELIVERY) {
-                begin.push((key, row.envelope.contains(UNWELCOME)));
-            }
-        }
-        for ((id, agent), is_unwelcome) in begin {
-            self.injecting.insert((id.clone(), agent.clone()));
-            self.inject(agenda, id, agent, is_unwelcome);
-        }
-    }
-
-    fn inject(&mut self, agenda: &mut Agenda, id: String, agent: String, is_unwelcome: bool) {
+    pub(super) fn inject(&mut self, agenda: &mut Agenda, Turn { id, agent, envelope }: Turn) {
         let refusal = match agenda.rng.below(100) {
             _ if self.away.contains(agent.as_str()) => Some(("no_such_agent", true)),
-            _ if is_unwelcome => Some(("adapter_rejected", false)),
+            _ if envelope.contains(UNWELCOME) => Some(("adapter_rejected", false)),
             0..8 => Some(("draft_busy", true)),
             8..16 => Some(("adapter_unavailable", true)),
             _ => None,
@@ -48,7 +28,7 @@ impl Host {
     /// The adapter has the envelope in its session, which a daemon's crash does not undo.
     pub(crate) fn show(&mut self, agenda: &mut Agenda, life: u32, id: &str, agent: &str) -> Option<Shown> {
         let (org, name, is_alive) = (self.org, self.name, self.up && self.life == life);
-        let row = self.row(id, agent)?;
+        let row = self.spool.row(id, agent)?;
         let parsed = envelope::parse(&row.envelope).expect("the Worker's envelopes can be read").envelope;
         let redelivery = row.redelivery;
         let (told, seq, conversation) = match parsed.kind {

@@ -183,6 +183,21 @@ fn only_a_protocol_that_is_known_or_allowed_is_spoken() {
 }
 
 #[test]
+fn a_herdr_may_come_and_go() {
+    let mut scene = Scene::new();
+    drop(std::mem::replace(&mut scene.herdr, super::Fake::start(&scene.home.path("elsewhere"))));
+    scene.start(&[]);
+    for name in ["jess", "ann"] {
+        status_until(&scene.home, |status| status["herdr"]["state"] == "absent");
+        scene.herdr = super::Fake::start(&scene.home.path(""));
+        scene.herdr.open("w1:p1", Some(name));
+        scene.roster_with(name);
+        drop(std::mem::replace(&mut scene.herdr, super::Fake::start(&scene.home.path("elsewhere"))));
+        scene.roster_where(<[_]>::is_empty);
+    }
+}
+
+#[test]
 fn a_herdr_that_is_not_there_is_no_fault_and_one_that_was_promised_is() {
     let mut scene = Scene::new();
     drop(std::mem::replace(&mut scene.herdr, super::Fake::start(&scene.home.path("elsewhere"))));
