@@ -62,9 +62,10 @@ enum Verb {
     /// Let the daemon read its configuration and its enrolment anew, as SIGHUP does.
     ///
     /// The connection to the Worker is made anew if it is to another one, and agents register anew if the host has
-    /// another name. A configuration that makes no sense is refused, and the old one stands. Fields that hold only
-    /// after a restart are named when they differ; the data directory, --wire-log and the variables of the environment
-    /// always need one.
+    /// another name. A configuration that makes no sense is refused, and the old one stands; exit 78 tells of it. The
+    /// limits of the local client API and the manifests of the host's own agents are read anew too. Fields that hold
+    /// only after a restart are named when they differ; the data directory, --wire-log and the variables of the
+    /// environment always need one.
     Reload,
     /// Look whether everything is in place, and say how to mend what is not.
     ///
@@ -97,15 +98,21 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
 
 fn reload() -> Result<Exit, Failure> {
     let done = ask(&control::paths()?, Op::Reload)?;
-    let later = done.get("needs_restart").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let later: Vec<&str> = later.iter().filter_map(Value::as_str).collect();
+    let texts = |name: &str| -> Vec<&str> {
+        let list = done.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        list.iter().filter_map(Value::as_str).collect()
+    };
+    let (later, wrong) = (texts("needs_restart"), texts("not_used"));
     if !later.is_empty() {
         let later = later.join(", ");
         output::say(format_args!(
             "{NAME}: {later}: what the daemon was started with holds until it is restarted"
         ));
     }
-    Ok(Exit::Ok)
+    for why in &wrong {
+        output::say(format_args!("{NAME}: what was there before holds: {why}"));
+    }
+    Ok(if wrong.is_empty() { Exit::Ok } else { Exit::Config })
 }
 
 /// Asks the daemon to do something, and says nothing when it has.

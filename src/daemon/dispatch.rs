@@ -26,6 +26,7 @@ const SPOOL_FAILED: Duration = Duration::from_secs(1);
 const HELD: Duration = Duration::from_secs(300);
 
 /// What came of an envelope that was handed over.
+#[derive(Clone)]
 enum Answered {
     Outcome(Outcome),
     /// It waits for a person, for this reason.
@@ -125,17 +126,21 @@ impl Dispatch {
     }
 
     fn settle(&mut self, host: &Host) -> Result<(), StoreError> {
-        while let Some((id, answered)) = self.unsettled.first() {
+        while let Some((id, answered)) = self.unsettled.first().cloned() {
             let now = host.wall();
-            match answered {
-                Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
-                Answered::Outcome(Outcome::Seen) => self.spool.seen(id, &self.agent, now)?,
-                Answered::Outcome(Outcome::Refused { code, retryable }) => {
-                    self.spool.refused(id, &self.agent, code, *retryable, now)?;
-                }
-                Answered::Held(code) => self.spool.held(id, &self.agent, code, now + HELD, now)?,
+            if let Answered::Outcome(Outcome::Refused { code, retryable: false }) = &answered {
+                // First, so that no crash can keep it from the sender; what has its id is not put twice.
+                self.bounce(host, &id, code)?;
             }
-            let (id, answered) = self.unsettled.remove(0);
+            match &answered {
+                Answered::Outcome(Outcome::Injected) => self.spool.injected(&id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Seen) => self.spool.seen(&id, &self.agent, now)?,
+                Answered::Outcome(Outcome::Refused { code, retryable }) => {
+                    self.spool.refused(&id, &self.agent, code, *retryable, now)?;
+                }
+                Answered::Held(code) => self.spool.held(&id, &self.agent, code, now + HELD, now)?,
+            }
+            self.unsettled.remove(0);
             self.open.remove(&id);
             match answered {
                 Answered::Outcome(outcome) => {
@@ -143,7 +148,6 @@ impl Dispatch {
                     match outcome {
                         Outcome::Injected => drop(host.tell_sender(&id, SendOutcome::Injected)),
                         Outcome::Seen => drop(host.tell_sender(&id, SendOutcome::Shown)),
-                        Outcome::Refused { code, retryable: false } => self.bounce(host, &id, &code)?,
                         Outcome::Refused { .. } => {}
                     }
                 }

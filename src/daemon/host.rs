@@ -1,6 +1,6 @@
 //! What the threads of one daemon share. Everything in it is a hint or a view; what must survive is in the spool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,6 +24,7 @@ use crate::proto::wire::RpcError;
 use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::config::{Config, Paths};
+use crate::store::home::Broken;
 use crate::store::spool::Spool;
 use crate::text;
 
@@ -66,7 +67,16 @@ pub(super) struct Link {
 }
 
 /// What a part of the daemon does when the configuration is to be read anew.
-type Reload = Box<dyn Fn() + Send>;
+type Reload = Box<dyn Fn() -> Reread + Send>;
+
+/// What a part of the daemon says of what it has read anew.
+#[derive(Debug, Default)]
+pub(super) struct Reread {
+    /// Why something of it is not used, if that is so.
+    pub(super) wrong: Option<String>,
+    /// What holds only after a restart.
+    pub(super) restart: Option<&'static str>,
+}
 
 /// One daemon.
 pub(super) struct Host {
@@ -95,6 +105,8 @@ pub(super) struct Host {
     link: Mutex<Link>,
     api: Mutex<Option<Standing>>,
     reloads: Mutex<Vec<Reload>>,
+    /// What was told of files of the agents' home that cannot be used; each is told once.
+    told: Mutex<BTreeSet<Broken>>,
     waiters: Mutex<HashMap<String, Sender<SendOutcome>>>,
     calls: Mutex<Vec<RpcCall>>,
 }
@@ -135,6 +147,7 @@ impl Host {
             link: Mutex::default(),
             api: Mutex::default(),
             reloads: Mutex::default(),
+            told: Mutex::default(),
             waiters: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -251,13 +264,19 @@ impl Host {
     }
 
     /// Lets `reload` be called whenever the configuration is to be read anew.
-    pub(super) fn on_reload(&self, reload: impl Fn() + Send + 'static) {
+    pub(super) fn on_reload(&self, reload: impl Fn() -> Reread + Send + 'static) {
         locked(&self.reloads).push(Box::new(reload));
     }
 
+    /// Whether this was not told of a file since the configuration was read the last time.
+    pub(super) fn is_news(&self, file: &Broken) -> bool {
+        locked(&self.told).insert(file.clone())
+    }
+
     /// Lets every part of the daemon read anew what it has of its own configuration.
-    pub(super) fn reload_parts(&self) {
-        locked(&self.reloads).iter().for_each(|reload| reload());
+    pub(super) fn reload_parts(&self) -> Vec<Reread> {
+        locked(&self.told).clear();
+        locked(&self.reloads).iter().map(|reload| reload()).collect()
     }
 
     /// Asks for a new connection at once.

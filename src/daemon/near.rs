@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use super::host::Host;
 use crate::addr::{AgentAddr, Name};
 use crate::clock::Wall;
@@ -58,7 +60,8 @@ pub(super) fn put_taken(host: &Host, spool: &mut Spool, entry: &Entry) -> Result
     put(host, spool, &message, &to.name)
 }
 
-/// Tells an agent of this host that its message did not get to `to`. A word of the system has nobody to be told.
+/// Tells an agent of this host that its message did not get to `to`, once, however often this is called. A word of the
+/// system has nobody to be told.
 pub(super) fn put_bounce(
     host: &Host,
     spool: &mut Spool,
@@ -67,7 +70,7 @@ pub(super) fn put_bounce(
 ) -> Result<(), StoreError> {
     let Ok(sender) = from.parse::<AgentAddr>() else { return Ok(()) };
     let bounce = Message {
-        id: &IdKind::Message.fresh(),
+        id: &bounce_id(id, to),
         from: SYSTEM,
         to: from,
         body: &format!("undeliverable to {to}: {why}"),
@@ -75,6 +78,12 @@ pub(super) fn put_bounce(
         at: host.wall(),
     };
     put(host, spool, &bounce, &sender.name)
+}
+
+/// The id of what tells that a message did not get to `to`.
+fn bounce_id(id: &str, to: &str) -> String {
+    let digest = Sha256::digest(format!("bounce {to} {id}"));
+    IdKind::Message.from_bytes(std::array::from_fn(|at| digest[at]))
 }
 
 /// Tells an agent of this host that it may write to `to` again, `wait` from now.

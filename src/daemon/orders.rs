@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
-use super::host::Host;
+use super::host::{Host, Reread};
 use super::system_name;
 use super::uplink::{Enrolment, EnrolmentError};
 use crate::net::service;
@@ -60,6 +60,8 @@ pub(super) struct Reloaded {
     pub(super) changed: Vec<&'static str>,
     /// What differs from the start, and holds after a restart.
     pub(super) restart: Vec<&'static str>,
+    /// Why something is not used: the configuration of the host's own agents makes no sense.
+    pub(super) wrong: Vec<String>,
 }
 
 /// Reads the configuration and the token anew. A connection to the Worker that they do not fit any more is made anew.
@@ -69,10 +71,20 @@ pub(super) struct Reloaded {
 pub(super) fn reload(host: &Host) -> Result<Reloaded, EnrolmentError> {
     let _one_at_a_time = host.ordering.lock().unwrap_or_else(PoisonError::into_inner);
     service::notify_reloading();
-    let read = read(host);
-    host.reload_parts();
-    if let Err(err) = &read {
-        tracing::error!(%err, "the new configuration is not used");
+    let mut read = read(host);
+    let parts = host.reload_parts();
+    match &mut read {
+        Ok(read) => {
+            for Reread { wrong, restart } in parts {
+                if let Some(key) = restart {
+                    tracing::info!(needs_restart = key, "it holds after a restart");
+                    read.restart.push(key);
+                }
+                // Two parts read the same file.
+                read.wrong.extend(wrong.filter(|wrong| !read.wrong.contains(wrong)));
+            }
+        }
+        Err(err) => tracing::error!(%err, "the new configuration is not used"),
     }
     service::notify_ready();
     host.announce();
@@ -98,7 +110,7 @@ fn read(host: &Host) -> Result<Reloaded, EnrolmentError> {
     }
     let (now, later) = (changed.join(", "), restart.join(", "));
     tracing::info!(changed = now, needs_restart = later, "the configuration was read anew");
-    Ok(Reloaded { changed, restart })
+    Ok(Reloaded { changed, restart, wrong: Vec::new() })
 }
 
 /// The fields that differ from those at the start, and are not looked at again before the next one.

@@ -135,11 +135,6 @@ impl<J> Admission<J> {
         job
     }
 
-    /// Everything that waits, in the order of each conversation; what runs goes on.
-    pub fn take_waiting(&mut self) -> Vec<J> {
-        self.conversations.values_mut().flat_map(|conversation| conversation.waiting.drain(..)).collect()
-    }
-
     /// How many conversations have a place.
     pub fn conversations(&self) -> usize {
         self.conversations.len()
@@ -207,8 +202,6 @@ mod tests {
         }
         assert_eq!(offer(&mut all, "a", "me", 65, 0), Err(Refused::QueueFull));
         assert_eq!(offer(&mut all, "b", "me", 65, 0), Ok(true), "the others go on");
-        assert_eq!(all.take_waiting().len(), 65);
-        assert_eq!(all.next(&key("a")), None);
     }
 
     #[test]

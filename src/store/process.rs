@@ -39,8 +39,14 @@ pub fn own_pid(pid: u32) -> u32 {
 
 /// The process group of the process `pid`; `None` when there is none, or when `/proc` does not show it.
 pub fn process_group(pid: u32) -> Option<u32> {
+    group_and_session(pid).map(|(group, _)| group)
+}
+
+/// The process group of the process `pid`, and the session that it is in; `None` as above.
+pub fn group_and_session(pid: u32) -> Option<(u32, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(2)?.parse().ok()
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(2);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// All processes that `/proc` shows.

@@ -263,6 +263,8 @@ fn without_a_dispatcher_there_is_no_socket_and_one_that_goes_is_told() {
     fs::rename(&agent, rig.home.path("agents-home/away")).unwrap();
     assert_eq!(rig.start()["api_sock"], Value::Null);
     assert!(!rig.home.path("agents-home/api.sock").exists());
+    let told = rig.home.run("transitd", ["status"], b"");
+    assert!(text(&told.stdout).contains("no agent is called \"tiny\""), "{}", text(&told.stdout));
     rig.daemon().signal(Signal::TERM);
     assert!(rig.daemon().wait().success());
     fs::rename(rig.home.path("agents-home/away"), &agent).unwrap();
@@ -274,6 +276,37 @@ fn without_a_dispatcher_there_is_no_socket_and_one_that_goes_is_told() {
     eventually(|| (client.status() == gone).then_some(()));
     client.send("s", "anybody?");
     assert!(client.reply().starts_with("Could not run tiny: "));
+}
+
+#[test]
+fn a_reload_changes_the_limits_of_everybody_and_a_broken_file_those_of_nobody() {
+    let rig = Rig::new("exit 0");
+    let limits = |api: &str| {
+        let config = format!("[telegram]\ndispatcher_agent = \"tiny\"\n[api]\n{api}\n");
+        fs::write(rig.home.path("agents-home/config.toml"), config).unwrap();
+        let done = rig.home.run("transitd", ["reload"], b"");
+        (done.status.code(), text(&done.stderr).to_owned())
+    };
+    let (mut early, mut other) = (rig.client(), rig.client());
+    early.status();
+    other.status();
+    assert_eq!(limits("rate_per_minute = 2\nconnections = 2"), (Some(0), String::new()));
+    early.status();
+    early.write("{\"id\":\"s\",\"method\":\"status.get\"}\n");
+    assert_eq!(early.frame().unwrap()["error"]["code"], "rate_limited", "who was there is held to it");
+    assert_eq!(rig.client().frame().unwrap()["error"]["code"], "too_many_connections");
+    other.status();
+    let (code, told) = limits("rate_per_minute = 50\nconnections = \"many\"");
+    assert!(code == Some(78) && told.contains("line 5") && told.lines().count() == 1, "{told}");
+    other.write("{\"id\":\"s\",\"method\":\"status.get\"}\n");
+    assert_eq!(other.frame().unwrap()["error"]["code"], "rate_limited", "that changed nothing");
+    assert_eq!(limits("rate_per_minute = 50").0, Some(0));
+    other.status();
+    rig.client().status();
+    let another = "[telegram]\ndispatcher_agent = \"another\"\n";
+    fs::write(rig.home.path("agents-home/config.toml"), another).unwrap();
+    let done = rig.home.run("transitd", ["reload"], b"");
+    assert!(done.status.success() && text(&done.stderr).contains("dispatcher_agent: what the daemon"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `transitd doctor`: whether everything is in place for messages to arrive, and how to mend what is not.
 
+mod agents;
 mod files;
 mod harness;
 mod probe;
@@ -51,6 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     reach::sockets(&paths, status.is_some(), &mut found);
     reach::proxy(&config, &mut found);
     reach::worker(&config, &mut found);
+    agents::home(status.as_ref(), &mut found);
     harness::adapters(status.as_ref(), &mut found);
     let seen = found.print(args.json)?;
     let Some(agent) = &args.probe else { return Ok(seen) };

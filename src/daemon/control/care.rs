@@ -46,8 +46,8 @@ pub(super) fn trace(host: &Host, id: &str) -> Answer {
 /// Reads the configuration anew.
 pub(super) fn reload(host: &Host) -> Answer {
     match orders::reload(host) {
-        Ok(Reloaded { changed, restart }) => {
-            Ok(json!({ "reloaded": true, "changed": changed, "needs_restart": restart }))
+        Ok(Reloaded { changed, restart, wrong }) => {
+            Ok(json!({ "reloaded": true, "changed": changed, "needs_restart": restart, "not_used": wrong }))
         }
         Err(err) => Err(ControlError::new("bad_config", err.to_string())),
     }

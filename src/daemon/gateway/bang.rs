@@ -145,7 +145,7 @@ impl Engine {
             .map_err(|err| err.to_string())?;
         let (code, why) = (ended.code(), ended.why);
         let Ended { child, .. } = ended;
-        self.clean_up(child, run);
+        self.clean_up(child, Some(run));
         Ok((code, why))
     }
 }

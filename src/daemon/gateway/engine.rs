@@ -1,11 +1,11 @@
 //! What all runs share: the home and its audit trail, the wish to stop, and what runs leave behind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -72,8 +72,6 @@ pub(super) struct Engine {
     pub(super) remembering: Mutex<()>,
     audit: Audit,
     limits: Mutex<ApiLimits>,
-    /// Files that were told to make no sense; each is told once.
-    told: Mutex<BTreeSet<Broken>>,
     stamps: Mutex<BTreeMap<String, Stamp>>,
     /// Threads that end what runs left behind.
     cleaners: Mutex<Vec<JoinHandle<()>>>,
@@ -91,8 +89,11 @@ impl Engine {
         limits: ApiLimits,
     ) -> Result<Arc<Self>, GatewayError> {
         let runs = Runs::of(&host.paths.data, part);
-        end_orphans(&runs)?;
         let audit = Audit::at(home.audit_log());
+        end_orphans(&runs, |group| {
+            // It is ended in any case.
+            let _ = audit.add("orphan_ended", &fields(json!({ "process_group": group })), host.wall());
+        })?;
         let stop = Stop::new()?;
         Ok(Arc::new(Self {
             home,
@@ -102,7 +103,6 @@ impl Engine {
             remembering: Mutex::default(),
             audit,
             limits: Mutex::new(limits),
-            told: Mutex::default(),
             stamps: Mutex::default(),
             cleaners: Mutex::default(),
             hurry: Shutdown::new(),
@@ -114,14 +114,17 @@ impl Engine {
         locked(&self.limits).clone()
     }
 
-    /// Reads the limits anew. A configuration that makes no sense changes nothing, and is told of.
-    pub(super) fn reload(&self) {
-        match configured(&self.home) {
-            Ok(limits) => *locked(&self.limits) = limits,
-            Err(err) => tracing::error!(%err, "the limits of before stay"),
-        }
-        locked(&self.told).clear();
+    /// Reads the limits anew. A configuration that makes no sense changes nothing.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub(super) fn reload(&self) -> Result<(), StoreError> {
         self.discover();
+        let limits = configured(&self.home);
+        if let Err(err) = &limits {
+            tracing::error!(%err, "the limits of before stay");
+        }
+        limits.map(|limits| *locked(&self.limits) = limits)
     }
 
     /// Adds an entry to the audit trail.
@@ -161,13 +164,20 @@ impl Engine {
     /// Tells of files that make no sense: each in the log and on the audit trail, once.
     pub(super) fn tell_broken(&self, kind: &str, broken: &[Broken]) {
         for file in broken {
-            if !locked(&self.told).insert(file.clone()) {
+            if !self.host.is_news(file) {
                 continue;
             }
             let (path, why) = (file.path.display().to_string(), &file.why);
             tracing::warn!(path, why, "a {kind} makes no sense and is left out");
             // It is left out in any case; what cannot be written down was logged.
             let _ = self.audit(&format!("{kind}_rejected"), json!({ "path": path, "reason": why }));
+        }
+    }
+
+    /// Tells of agents that nothing can run, or no message reach: each in the log, once.
+    pub(super) fn tell_unfit(&self, unfit: &[Broken]) {
+        for file in unfit.iter().filter(|file| self.host.is_news(file)) {
+            tracing::warn!(path = %file.path.display(), why = file.why, "no message can reach an agent");
         }
     }
 
@@ -184,9 +194,9 @@ impl Engine {
         }
     }
 
-    /// Ends what a run that is over has left in its group, without waiting for it. Whatever is meant to live on begins
-    /// a group of its own, as daemons do.
-    pub(super) fn clean_up(&self, mut child: Child, run: Run) {
+    /// Ends what a process that is over has left in its group, without waiting for it; `run` is over with it. Whatever
+    /// is meant to live on begins a group of its own, as daemons do.
+    pub(super) fn clean_up(&self, mut child: Child, run: Option<Run>) {
         let leader = child.id();
         let is_left = |pid: &u32| *pid != leader && process_group(*pid) == Some(leader);
         if !all_pids().iter().any(is_left) {
@@ -224,7 +234,7 @@ pub(super) fn configured(home: &Home) -> Result<ApiLimits, StoreError> {
 
 /// A command in a group of its own, without input, and without what the daemon's service manager wants of the daemon.
 pub(super) fn grouped(mut command: Command) -> Command {
-    command.process_group(0);
+    command.process_group(0).stdin(Stdio::null());
     OF_THE_SERVICE.iter().for_each(|name| {
         command.env_remove(name);
     });
@@ -242,12 +252,12 @@ fn stamp(path: PathBuf) -> Option<Stamp> {
     Some((path, found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
 }
 
-/// Ends what a daemon that was killed has left running.
-fn end_orphans(runs: &Runs) -> Result<(), StoreError> {
-    for Orphan { leader, others } in runs.orphans()? {
-        tracing::warn!(?leader, ?others, "ending what an earlier daemon left running");
-        let group = leader.and_then(|leader| Pid::from_raw(leader.cast_signed()));
-        if let Some(group) = group {
+/// Ends what a daemon that was killed has left running, and tells of each run.
+fn end_orphans(runs: &Runs, tell: impl Fn(Option<u32>)) -> Result<(), StoreError> {
+    for Orphan { group, others } in runs.orphans()? {
+        tell(group);
+        tracing::warn!(?group, ?others, "ending what an earlier daemon left running");
+        if let Some(group) = group.and_then(|group| Pid::from_raw(group.cast_signed())) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         for pid in others.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {

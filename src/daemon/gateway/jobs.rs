@@ -1,6 +1,7 @@
 //! The jobs of one conversation, one after the other, on a thread of its own while there are some.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use serde_json::json;
@@ -97,6 +98,9 @@ impl Gateway {
     }
 
     fn serve(&self, mut job: Job) {
+        if self.is_closed.load(Ordering::Acquire) {
+            return self.too_late(job);
+        }
         let text = match std::mem::replace(&mut job.task, Task::NewSession) {
             Task::Run(text) => self.run(&job, &text),
             Task::NewSession => self.new_session(&job),
@@ -129,7 +133,7 @@ impl Gateway {
     }
 
     /// A trigger that was taken, and is not begun any more.
-    pub(super) fn too_late(&self, job: Job) {
+    fn too_late(&self, job: Job) {
         let why = "the daemon is stopping";
         let text = match &job.task {
             Task::Command(words) => super::bang::not_started(words, &why),

@@ -9,6 +9,7 @@ mod bang;
 mod engine;
 mod environment;
 mod jobs;
+mod preflight;
 mod process;
 pub(super) mod programs;
 mod run;
@@ -25,15 +26,17 @@ use serde_json::{Value, json};
 
 use self::engine::Engine;
 use self::jobs::{Job, Task};
-use super::host::Host;
+use super::host::{Host, Reread};
 use crate::proto::admission::{Admission, Key, Lane, Limits, Refused};
 use crate::proto::bang::{Message, Parked};
 use crate::proto::local::{CatalogEntry, LocalEvent, SessionId};
 use crate::store::StoreError;
-use crate::store::home::{ApiLimits, Home};
+use crate::store::home::{ApiLimits, Home, Settings};
 
 /// The runs for local clients, where they are written down.
 const LOCAL: &str = "local";
+/// The dispatcher, as the configuration has it.
+pub(super) const DISPATCHER_KEY: &str = "dispatcher_agent";
 /// What begins a new session of an assistant, unless a command of that name is installed.
 const NEW_SESSION: [&str; 2] = ["/novo", "/new"];
 
@@ -112,6 +115,9 @@ pub(super) enum GatewayError {
     /// The configuration makes no sense, or what an earlier daemon left behind cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The dispatcher that the configuration names is not there.
+    #[error("no agent is called {0:?}, as [telegram] dispatcher_agent says")]
+    NoDispatcher(String),
     /// The system gives no descriptor.
     #[error("could not make a pipe: {0}")]
     System(#[from] std::io::Error),
@@ -141,21 +147,19 @@ fn limits(api: &ApiLimits) -> Limits {
 }
 
 impl Gateway {
-    /// The gateway for a home, once what an earlier daemon left running was ended. `None` when `dispatcher_agent`
-    /// names no agent; there is nobody then whom a message could be for.
+    /// The gateway for a home, once what an earlier daemon left running was ended. `None` when no dispatcher is named,
+    /// and none is there of the usual name: there is nobody then whom a message could be for.
     ///
     /// # Errors
-    /// When `config.toml` makes no sense: what it says is not to be guessed.
+    /// When `config.toml` makes no sense, because what it says is not to be guessed; and when it names a dispatcher
+    /// that is not there.
     pub(super) fn open(home: Home, host: &Arc<Host>) -> Result<Option<Arc<Self>>, GatewayError> {
-        let dispatcher = home.settings()?.dispatcher;
+        let Settings { dispatcher, is_dispatcher_named, .. } = home.settings()?;
         let limits_now = engine::configured(&home)?;
         let engine = Engine::open(home, host, LOCAL, limits_now)?;
         if engine.agent(&dispatcher).is_none() {
-            tracing::info!(
-                dispatcher,
-                "no agent is called as dispatcher_agent says; the local client API is off"
-            );
-            return Ok(None);
+            // Who has named none has asked for none.
+            return if is_dispatcher_named { Err(GatewayError::NoDispatcher(dispatcher)) } else { Ok(None) };
         }
         let admission = Admission::new(limits(&engine.limits()));
         let gateway = Arc::new_cyclic(|me: &Weak<Self>| Self {
@@ -169,11 +173,7 @@ impl Gateway {
             is_closed: AtomicBool::default(),
         });
         let me = gateway.me.clone();
-        host.on_reload(move || {
-            if let Some(gateway) = me.upgrade() {
-                gateway.reload();
-            }
-        });
+        host.on_reload(move || me.upgrade().map(|gateway| gateway.reload()).unwrap_or_default());
         Ok(Some(gateway))
     }
 
@@ -273,21 +273,20 @@ impl Gateway {
         self.engine.is_there(&self.dispatcher)
     }
 
-    /// Reads anew what is kept in memory of the configuration: the limits. Everything else is read when it is used.
-    fn reload(&self) {
-        self.engine.reload();
+    /// Reads anew what is kept in memory of the configuration: the limits. The dispatcher stays who it is, and
+    /// everything else is read when it is used.
+    fn reload(&self) -> Reread {
+        let read = self.engine.reload();
         locked(&self.admission).set_limits(limits(&self.engine.limits()));
+        let is_another = self.engine.home.settings().is_ok_and(|now| now.dispatcher != self.dispatcher);
+        Reread { wrong: read.err().map(|err| err.to_string()), restart: is_another.then_some(DISPATCHER_KEY) }
     }
 
-    /// Lets nothing in any more, tells whoever waits that it is too late, gives what runs a while to end by itself,
-    /// and ends it then. Every reply was handed to its sink when this returns.
+    /// Lets nothing in any more, gives what runs a while to end by itself, and ends it then; what waits behind it is
+    /// told that it is too late, in its turn. Every reply was handed to its sink when this returns.
     pub(super) fn stop(&self) {
         self.is_closed.store(true, Ordering::Release);
-        let waiting = locked(&self.admission).take_waiting();
         self.engine.stop();
-        for job in waiting {
-            self.too_late(job);
-        }
         let admission = locked(&self.admission);
         let all_idle = self
             .idle

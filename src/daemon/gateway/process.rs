@@ -81,7 +81,7 @@ pub(super) fn supervise(
     stderr: &mut dyn Intake,
 ) -> io::Result<Ended> {
     let over = Wake::new()?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     begun(child.id());
     let group = Pid::from_child(&child);
@@ -183,13 +183,14 @@ fn pump(mut pipe: impl Read + AsFd, over: &Wake, intake: &mut dyn Intake) {
             (!is_over).then_some(over),
             if is_over { QUIET } else { until_tick },
         );
+        // What is waited for between the bytes of something that goes on writing counts too, the intake's time not.
+        waited += if is_over { clock.mono().since(began) } else { Duration::ZERO };
         if has_bytes {
             let n = read(&mut pipe, &mut buffer);
             is_open = n > 0;
             intake.bytes(&buffer[..n]);
             last_bytes += if is_over { n } else { 0 };
         } else if is_over {
-            waited += clock.mono().since(began);
             is_open = false;
         }
         is_open &= waited < QUIET_IN_ALL && last_bytes < LAST_BYTES;

@@ -12,9 +12,13 @@ use super::stdout::{Stderr, Stdout, Watch};
 use crate::proto::assistant::{Outcome, shape, take_memos};
 use crate::store::home::Manifest;
 use crate::store::home::assistant::{Conversation, Pointers};
+use crate::store::home::heartbeat::Heartbeat;
 use crate::store::home::manifest::Assistant;
 use crate::store::home::runs::Run;
 use crate::store::process::{Process, start_time};
+
+/// What stands for the exit code of what was not started.
+const NOT_STARTED: i32 = -1;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -45,28 +49,39 @@ impl Engine {
         if let Some(why) = agent.unfit {
             return Err(not_run(&why));
         }
-        let of_call = json!({ "source": call.source, "actor": call.actor, "agent": agent.name, "schedule": agent.schedule });
+        let of_call = json!({
+            "source": call.source, "actor": call.actor, "agent": agent.name, "schedule": agent.schedule,
+        });
         self.audit("agent_triggered", of_call).map_err(|_| Outcome::NoAudit)?;
         let run = self.runs.begin().map_err(|err| not_run(&err))?;
+        self.preflight(agent, &run, watch)?;
         let limits = self.limits();
-        let mut stdout = Stdout::new(watch, agent.is_assistant_v1, limits.text_bytes(), limits.reply_bytes());
+        let log = self.home.run_log(&agent.name);
+        let mut stdout =
+            Stdout::new(watch, log, agent.is_assistant_v1, limits.text_bytes(), limits.reply_bytes());
         let mut stderr = Stderr::new(limits.text_bytes(), limits.reply_bytes());
         let started = self.host.now();
-        let ended =
-            self.supervised(agent, call, &run, &mut stdout, &mut stderr).map_err(|err| not_run(&err))?;
-        stdout.finish();
+        let mut heartbeat = self.heartbeat(agent, call);
+        let ended = self.supervised(agent, call, &run, heartbeat.path(), &mut stdout, &mut stderr);
+        let ended = ended.map_err(|err| {
+            self.end_heartbeat(&mut heartbeat, NOT_STARTED);
+            not_run(&err)
+        })?;
+        let stderr = stderr.text();
+        stdout.finish(&stderr);
         let (code, why) = (ended.code(), ended.why);
-        self.tell_of_run(agent, call, &ended, self.host.now().since(started).as_secs_f64());
+        let noted = self.tell_of_run(agent, call, &ended, self.host.now().since(started).as_secs_f64());
+        self.end_heartbeat(&mut heartbeat, noted);
         if let (Some(assistant), Some((session, bytes))) = (&agent.assistant, &stdout.frames.session) {
             let kept = self.home.end(conversation(call), assistant, (session, *bytes), self.host.wall());
             tell(kept, "could not keep what an agent calls its session");
         }
-        self.clean_up(ended.child, run);
+        self.clean_up(ended.child, Some(run));
         Ok(match (code, why) {
             (0, _) => Outcome::Done { reply: stdout.frames.reply, stdout: stdout.tail.text() },
-            (_, Why::TimedOut) => Outcome::TimedOut { stderr: stderr.text() },
+            (_, Why::TimedOut) => Outcome::TimedOut { stderr },
             (_, Why::Stopped) => Outcome::Stopped,
-            (code, Why::Itself) => Outcome::Failed { code, stderr: stderr.text() },
+            (code, Why::Itself) => Outcome::Failed { code, stderr },
         })
     }
 
@@ -75,17 +90,15 @@ impl Engine {
         agent: &Manifest,
         call: &Call<'_>,
         run: &Run,
+        heartbeat: &Path,
         stdout: &mut Stdout<'_>,
         stderr: &mut Stderr,
     ) -> Result<Ended, String> {
         let (pointers, memory) = self.given(agent, call);
-        let heartbeat = self.home.heartbeat(&agent.name, &call.slug());
-        let made = heartbeat.parent().map_or(Ok(()), std::fs::create_dir_all);
-        tell(made, "could not make the directory of a heartbeat");
         let tmp = run.tmp();
         let given = Given {
             tmp: Path::new(&tmp),
-            heartbeat,
+            heartbeat: heartbeat.to_owned(),
             pointers: &pointers,
             memory: memory.as_deref(),
             now: self.host.wall(),
@@ -107,6 +120,20 @@ impl Engine {
         })
     }
 
+    /// Notes that a run begins.
+    fn heartbeat(&self, agent: &Manifest, call: &Call<'_>) -> Heartbeat {
+        let slug = call.slug();
+        let path = self.home.heartbeat(&agent.name, &slug);
+        let heartbeat = Heartbeat::begin(path, &agent.name, &slug, self.host.wall());
+        tell(heartbeat.write(), "could not note that an agent runs");
+        heartbeat
+    }
+
+    fn end_heartbeat(&self, heartbeat: &mut Heartbeat, exit_code: i32) {
+        heartbeat.end(exit_code, self.host.wall());
+        tell(heartbeat.write(), "could not note how an agent has run");
+    }
+
     /// What an assistant is told of its conversation. That it could not be read keeps nobody from running.
     fn given(&self, agent: &Manifest, call: &Call<'_>) -> (Pointers, Option<String>) {
         let Some(assistant) = &agent.assistant else { return Default::default() };
@@ -118,7 +145,8 @@ impl Engine {
         )
     }
 
-    fn tell_of_run(&self, agent: &Manifest, call: &Call<'_>, ended: &Ended, seconds: f64) {
+    /// Tells of a run that is over; answers the exit code that stands for it.
+    fn tell_of_run(&self, agent: &Manifest, call: &Call<'_>, ended: &Ended, seconds: f64) -> i32 {
         let timed_out = ended.why == Why::TimedOut;
         // What a shell says of a program that was ended so.
         let code = if timed_out && ended.status.is_err() { 124 } else { ended.code() };
@@ -129,6 +157,7 @@ impl Engine {
         // It has run in any case, and its trigger is on the trail.
         let _ = self.audit("agent_run", entry);
         tracing::info!(agent = agent.name, code, "an agent has run");
+        code
     }
 
     /// Shapes the reply, and keeps what an assistant wants remembered.

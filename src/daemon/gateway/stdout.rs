@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::process::Intake;
 use crate::proto::assistant::{Frames, Lines, Tail, clip_json};
+use crate::store::home::run_log::RunLog;
 use crate::store::process::Process;
 
 /// How often whoever watches hears that a run is in progress.
-const TYPING: Duration = Duration::from_secs(4);
+pub(super) const TYPING: Duration = Duration::from_secs(4);
 /// Longest line that may be a frame, in bytes.
 const FRAME_BYTES: usize = 2 << 20;
 /// What the words around a tail in a reply may take.
@@ -26,6 +27,7 @@ pub(super) trait Watch: Sync {
 /// The stdout of an agent.
 pub(super) struct Stdout<'a> {
     watch: &'a dyn Watch,
+    log: RunLog,
     text_bytes: usize,
     lines: Lines,
     /// The lines once more, as long as a frame may be, if the agent speaks in frames.
@@ -41,9 +43,16 @@ impl<'a> Stdout<'a> {
     }
 
     /// `text_bytes` is the longest text of an event, and `reply_bytes` that of a reply, both inside a JSON string.
-    pub(super) fn new(watch: &'a dyn Watch, has_frames: bool, text_bytes: usize, reply_bytes: usize) -> Self {
+    pub(super) fn new(
+        watch: &'a dyn Watch,
+        log: RunLog,
+        has_frames: bool,
+        text_bytes: usize,
+        reply_bytes: usize,
+    ) -> Self {
         Self {
             watch,
+            log,
             text_bytes,
             lines: Lines::new(text_bytes),
             frame_lines: has_frames.then(|| Lines::new(FRAME_BYTES)),
@@ -52,9 +61,12 @@ impl<'a> Stdout<'a> {
         }
     }
 
-    /// The stream is over.
-    pub(super) fn finish(&mut self) {
-        let Self { watch, text_bytes, lines, frame_lines, frames, tail } = self;
+    /// The stream is over. What the run has written to its stderr goes to the end of the log.
+    pub(super) fn finish(&mut self, stderr: &str) {
+        let Self { watch, log, text_bytes, lines, frame_lines, frames, tail } = self;
+        if !stderr.is_empty() {
+            log.add_last(format!("{stderr}\n").as_bytes());
+        }
         lines.finish(|line| take(*watch, *text_bytes, tail, line));
         if let Some(lines) = frame_lines {
             lines.finish(|line| frames.line(line));
@@ -78,7 +90,8 @@ fn take(watch: &dyn Watch, text_bytes: usize, tail: &mut Tail, line: &str) {
 
 impl Intake for Stdout<'_> {
     fn bytes(&mut self, bytes: &[u8]) {
-        let Self { watch, text_bytes, lines, frame_lines, frames, tail } = self;
+        let Self { watch, log, text_bytes, lines, frame_lines, frames, tail } = self;
+        log.add(bytes);
         if let Some(lines) = frame_lines {
             lines.feed(bytes, |line| frames.line(line));
         }

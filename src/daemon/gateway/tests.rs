@@ -155,6 +155,63 @@ fn every_end_has_its_reply() {
 }
 
 #[test]
+fn a_run_leaves_its_heartbeat_and_what_it_has_printed() {
+    let world = World::new("cat \"$AGENT_HEARTBEAT_FILE\"; echo oops >&2; exit 3");
+    let (lines, _) = world.ask("a", "hi");
+    let begun: Value = serde_json::from_str(&lines.concat()).unwrap();
+    assert_eq!((&begun["name"], &begun["finished_at"]), (&json!("tiny"), &Value::Null), "{begun}");
+    let path = world.dir.path().join("state/agents/tiny/trigger-local-a.heartbeat.json");
+    let ended: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    assert_eq!((&ended["exit_code"], &ended["started_at"]), (&json!(3), &begun["started_at"]));
+    let log = fs::read_to_string(world.dir.path().join("logs/agents/tiny/tiny.log")).unwrap();
+    assert_eq!(log, format!("{}\noops\n", lines.join("\n")));
+}
+
+#[test]
+fn a_preflight_lets_an_agent_run_or_says_why_not() {
+    let manifest = "[[preflight]]\nplugin = \"gate\"\nconfig = { page = \"today\" }\ntimeout_seconds = 5";
+    let world = World::with("echo ran; ls \"$AGENT_TMPDIR\"", manifest, "");
+    let plugin = world.dir.path().join("plugins/dotagent-plugin-gate");
+    let told = world.reply("hi");
+    assert!(
+        told.starts_with("tiny blocked by preflight gate: dotagent-plugin-gate could not be started: "),
+        "{told}"
+    );
+    fs::create_dir_all(plugin.parent().unwrap()).unwrap();
+    // Another process writes it: what this one has open for writing nobody can run.
+    let write = "printf '#!/bin/sh\\nexec sh \"$0.sh\" \"$@\"\\n' > \"$0\" && chmod 700 \"$0\"";
+    assert!(std::process::Command::new("sh").arg("-c").arg(write).arg(&plugin).status().unwrap().success());
+    let gate = |script: &str| {
+        fs::write(plugin.with_extension("sh"), script).unwrap();
+        world.reply("hi")
+    };
+    let seen = world.dir.path().join("seen");
+    let passes =
+        format!("[ \"$1\" = invoke ] && cat > {}; echo '{{\"ok\":true,\"more\":1}}'", seen.display());
+    assert_eq!(gate(&passes), "ran");
+    let seen: Value = serde_json::from_slice(&fs::read(seen).unwrap()).unwrap();
+    assert_eq!(
+        (&seen["kind"], &seen["config"]),
+        (&json!("preflight"), &json!({ "page": "today" })),
+        "{seen}"
+    );
+    assert_eq!((&seen["agent"], &seen["schedule"]), (&json!("tiny"), &json!("trigger")));
+    for (script, want) in [
+        ("echo '{\"ok\":false,\"suggest\":\"warp-cli connect\"}'", ": warp-cli connect"),
+        ("echo '{\"ok\":false,\"error\":\"no\"}'; exit 1", ": no"),
+        ("echo '{\"ok\":false}'", ""),
+        ("echo '{\"ok\":true}'; exit 3", ": it exited 3 and gave no answer: "),
+        ("echo why >&2; exit 4", ": it exited 4 and gave no answer: why"),
+        ("exec sleep 600", ": it took longer than 5 s"),
+    ] {
+        assert_eq!(gate(script), format!("tiny blocked by preflight gate{want}"), "{script}");
+    }
+    let failed = world.trail().into_iter().filter(|entry| entry["event"] == "preflight_failed").count();
+    assert_eq!(failed, 7);
+    assert!(world.is_nothing_left());
+}
+
+#[test]
 fn the_deadline_ends_the_whole_group_and_the_grace_with_it() {
     let script = "trap '' HUP; sleep 600 & echo $! > \"$AGENT_HOME/pid\"; echo late >&2; wait";
     let world = World::new(script);
@@ -176,6 +233,16 @@ fn a_grandchild_that_holds_stdout_open_delays_nobody_and_goes_too() {
     let pid = fs::read_to_string(world.dir.path().join("agents/tiny/pid")).unwrap();
     let pid = pid.trim().parse().unwrap();
     eventually("the grandchild ends", || crate::store::process::start_time(pid).is_none());
+}
+
+#[test]
+fn a_grandchild_that_goes_on_writing_delays_nobody_either() {
+    // At this pace it would take days until it has written too much.
+    let world = World::new("(trap '' TERM; while :; do echo x; sleep 0.05; done) & echo done");
+    let (lines, reply) = world.ask("default", "hi");
+    assert!(lines.contains(&"done".to_owned()) && lines.len() < 1000, "{}", lines.len());
+    assert!(reply.contains("done"), "{reply}");
+    world.gateway.engine.join();
 }
 
 #[test]
@@ -299,8 +366,11 @@ fn what_cannot_be_run_says_why() {
 fn a_home_without_a_dispatcher_has_no_gateway_and_a_broken_one_says_so() {
     let world = World::new("exit 0");
     let config = world.dir.path().join("config.toml");
-    fs::write(&config, "[telegram]\ndispatcher_agent = \"another\"\n").unwrap();
+    fs::write(&config, "[api]\n").unwrap();
     assert!(Gateway::open(Home::at(world.dir.path()), &world.host).unwrap().is_none());
+    fs::write(&config, "[telegram]\ndispatcher_agent = \"another\"\n").unwrap();
+    let told = Gateway::open(Home::at(world.dir.path()), &world.host).err().unwrap().to_string();
+    assert!(told.contains("no agent is called \"another\""), "{told}");
     fs::write(&config, "[telegram\n").unwrap();
     let told = Gateway::open(Home::at(world.dir.path()), &world.host).err().unwrap().to_string();
     assert!(told.contains("config.toml") && told.contains("line 1"), "{told}");
@@ -419,10 +489,11 @@ fn a_stop_waits_for_what_is_nearly_done_and_answers_for_the_rest() {
             _ => None,
         });
         let mut texts = texts.take(2);
-        assert_eq!(texts.next().unwrap(), "Could not run tiny: the daemon is stopping");
+        eventually("it stops", || world.gateway.is_closed.load(Ordering::Acquire));
         assert_eq!(world.submit("b", "late"), Err(Refusal::Unavailable));
         fs::write(&go, "\n").unwrap();
         assert_eq!(texts.next().unwrap(), "ready\ndone");
+        assert_eq!(texts.next().unwrap(), "Could not run tiny: the daemon is stopping", "each in its turn");
         stopping.join()
     });
     stopping.unwrap();
@@ -440,6 +511,7 @@ fn a_daemon_that_was_killed_leaves_no_group_behind() {
     let again = Engine::open(Home::at(world.dir.path()), &world.host, LOCAL, ApiLimits::default()).unwrap();
     assert!(matches!(world.next(), LocalEvent::Reply { text, .. } if text == "tiny exited -1.\n"));
     assert_eq!(again.runs.orphans().unwrap(), []);
+    assert!(world.trail().iter().any(|entry| entry["event"] == "orphan_ended"));
 }
 
 #[test]

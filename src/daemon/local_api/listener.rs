@@ -16,7 +16,7 @@ use super::{Limits, Shared, Standing, locked};
 use crate::clock::{Clock, Mono};
 use crate::net::unix::{API_SOCK, Bound, Peer};
 use crate::net::wake::Wake;
-use crate::proto::local::{Code, Server, WireError, error_line};
+use crate::proto::local::{Code, Server, ServerConfig, WireError, error_line};
 
 /// Wait after the system would not give us another descriptor or thread.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -81,6 +81,13 @@ impl Places {
         place.client.change(|machine| machine.dismiss(&err, now));
         self.left.push(place);
         true
+    }
+
+    /// Other limits hold for everybody who is there.
+    pub(super) fn set_config(&self, config: ServerConfig) {
+        for place in self.taken.iter().chain(&self.left) {
+            place.client.change(|machine| machine.set_config(config));
+        }
     }
 
     /// No further requests are taken.

@@ -17,8 +17,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::listener::{Listener, Places};
-use super::gateway::{Gateway, Refusal, Trigger};
-use super::host::Host;
+use super::gateway::{DISPATCHER_KEY, Gateway, Refusal, Trigger};
+use super::host::{Host, Reread};
 use crate::clock::{Clock, SystemClock};
 use crate::net::service::Shutdown;
 use crate::net::unix::API_SOCK;
@@ -89,6 +89,18 @@ impl Served {
     /// Opens both for a home, and notes in `host` how the API stands. `None` when there is no dispatcher, or when the
     /// home is not fit for use: the host's agents that are sessions do not depend on it.
     pub(super) fn open(home: Home, host: &Arc<Host>) -> Option<Self> {
+        let later = home.clone();
+        let served = Self::start(home, host);
+        if served.is_none() {
+            host.on_reload(move || {
+                let is_named = later.settings().is_ok_and(|settings| settings.is_dispatcher_named);
+                Reread { wrong: None, restart: is_named.then_some(DISPATCHER_KEY) }
+            });
+        }
+        served
+    }
+
+    fn start(home: Home, host: &Arc<Host>) -> Option<Self> {
         let dir = home.socket_dir().to_owned();
         let opened = Gateway::open(home, host).map_err(|err| err.to_string()).and_then(|gateway| {
             let Some(gateway) = gateway else { return Ok(None) };
@@ -97,6 +109,14 @@ impl Served {
             let tell = move |standing| teller.set_api(standing);
             let front = Arc::clone(&gateway) as _;
             let api = LocalApi::start(dir, front, host.stop.clone(), tell).map_err(|err| err.to_string())?;
+            // Behind what the gateway does then, which reads them.
+            let shared = Arc::downgrade(&api.shared);
+            host.on_reload(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.reload();
+                }
+                Reread::default()
+            });
             Ok(Some(Self { gateway, api }))
         });
         opened.unwrap_or_else(|why| {
@@ -136,6 +156,14 @@ struct Shared {
     clock: SystemClock,
     stop: Shutdown,
     places: Mutex<Places>,
+}
+
+impl Shared {
+    /// Lets clients that are there have what holds for the next one.
+    fn reload(&self) {
+        let limits = self.front.limits();
+        locked(&self.places).set_config(limits.server);
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -26,6 +26,13 @@ pub enum Outcome {
     },
     /// It was ended because the daemon stops.
     Stopped,
+    /// It was not begun, because what its manifest wants checked first says no.
+    Blocked {
+        /// Who says so.
+        plugin: String,
+        /// What clears the way, or nothing.
+        suggest: String,
+    },
     /// It was never begun, and why.
     NotRun(String),
     /// It was not begun, because nobody could have told of it afterwards.
@@ -43,6 +50,10 @@ pub fn shape(agent: &str, outcome: &Outcome, longest: usize) -> String {
         Outcome::Failed { code, stderr } => format!("{agent} exited {code}.\n{stderr}"),
         Outcome::TimedOut { stderr } => format!("{agent} timed out.\n{stderr}"),
         Outcome::Stopped => format!("{agent} was ended, because the daemon stops."),
+        Outcome::Blocked { plugin, suggest } if suggest.is_empty() => {
+            format!("{agent} blocked by preflight {plugin}")
+        }
+        Outcome::Blocked { plugin, suggest } => format!("{agent} blocked by preflight {plugin}: {suggest}"),
         Outcome::NotRun(why) => format!("Could not run {agent}: {why}"),
         Outcome::NoAudit => "Could not run trigger: audit unavailable.".to_owned(),
     };
@@ -61,6 +72,10 @@ mod tests {
         Outcome::Done { reply: reply.map(str::to_owned), stdout: stdout.into() }
     }
 
+    fn blocked(plugin: &str, suggest: &str) -> Outcome {
+        Outcome::Blocked { plugin: plugin.into(), suggest: suggest.into() }
+    }
+
     #[test]
     fn every_outcome_has_its_words() {
         for (outcome, want) in [
@@ -73,6 +88,8 @@ mod tests {
             (Outcome::Failed { code: -1, stderr: String::new() }, "tiny exited -1.\n"),
             (Outcome::TimedOut { stderr: "slow".into() }, "tiny timed out.\nslow"),
             (Outcome::Stopped, "tiny was ended, because the daemon stops."),
+            (blocked("warp", ""), "tiny blocked by preflight warp"),
+            (blocked("warp", "connect first"), "tiny blocked by preflight warp: connect first"),
             (Outcome::NotRun("no".into()), "Could not run tiny: no"),
             (Outcome::NoAudit, "Could not run trigger: audit unavailable."),
         ] {

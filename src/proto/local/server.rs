@@ -213,6 +213,11 @@ impl Server {
         }
     }
 
+    /// Other limits from now on. Nothing that was let in is turned out.
+    pub fn set_config(&mut self, config: ServerConfig) {
+        self.config = config;
+    }
+
     /// Takes what happened.
     pub fn handle(&mut self, input: Input<'_>, now: Mono) {
         match input {

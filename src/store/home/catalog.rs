@@ -49,6 +49,7 @@ impl Home {
             let Ok(dirs) = std::fs::read_dir(root) else { return Vec::new() };
             let mut dirs: Vec<_> = dirs.filter_map(|dir| Some(dir.ok()?.path().join("commands"))).collect();
             dirs.sort();
+            dirs.insert(0, root.join("commands"));
             dirs
         };
         let claude = |base: &Option<PathBuf>| {
@@ -90,6 +91,10 @@ fn walk(dir: &Path, depth: usize, files: &mut Vec<PathBuf>) {
 }
 
 fn entry(root: &Path, file: &Path) -> Result<CatalogEntry, String> {
+    if !file.is_file() {
+        // A pipe would be waited for.
+        return Err("it is no file".to_owned());
+    }
     let text = files::read_small(file, LONGEST).map_err(|err| err.to_string())?;
     let text = std::str::from_utf8(&text).map_err(|_| "it is not UTF-8".to_owned())?;
     let (head, body) = frontmatter::split(text)?;
@@ -166,6 +171,7 @@ mod tests {
         write(&root, "x-no-body.md", "---\ndescription: x\n---\n \n");
         write(&root, "x-no-description.md", "---\nname: x\n---\nx");
         write(&root, &format!("{}.md", "x".repeat(33)), &command(""));
+        assert!(std::process::Command::new("mkfifo").arg(root.join("x-pipe.md")).status().unwrap().success());
         let (entries, broken) = home.catalog(&Commands::default());
         let names: Vec<_> = entries.iter().map(|e| (e.name.as_str(), e.telegram_name.as_str())).collect();
         assert_eq!(
@@ -180,7 +186,7 @@ mod tests {
         assert_eq!(entries[3].description, "[day] — Does it");
         assert_eq!(entries[3].argument_hint.as_deref(), Some("[day]"));
         assert_eq!((entries[0].description.as_str(), &entries[0].argument_hint), ("Does it", &None));
-        assert_eq!(broken.len(), 4, "{broken:?}");
+        assert_eq!(broken.len(), 5, "{broken:?}");
     }
 
     #[test]
@@ -192,6 +198,7 @@ mod tests {
             Home { roots: vec![dir.path().join("root")], cwd: Some(cwd.clone()), user: Some(user), ..at };
         for (root, about) in [
             ("home/more", "paths"),
+            ("root/commands", "list"),
             ("root/agent/commands", "root"),
             ("home/commands", "home"),
             ("user/.claude/commands", "user"),
@@ -205,8 +212,8 @@ mod tests {
             let (entries, _) = home.catalog(commands);
             entries.into_iter().map(|entry| entry.argument_hint.unwrap_or(entry.name)).collect()
         };
-        assert_eq!(names(&commands), ["paths", "paths", "root", "home", "user", "cwd"]);
-        assert_eq!(names(&Commands::default()), ["root", "root", "home", "cwd"]);
+        assert_eq!(names(&commands), ["paths", "paths", "list", "root", "home", "user", "cwd"]);
+        assert_eq!(names(&Commands::default()), ["list", "list", "root", "home", "cwd"]);
         assert!(names(&Commands { enabled: false, ..commands }).is_empty());
     }
 }

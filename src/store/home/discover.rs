@@ -12,9 +12,11 @@ pub struct Found {
     pub agents: Vec<Manifest>,
     /// Manifests that make no sense. The others are there all the same.
     pub broken: Vec<Broken>,
+    /// Agents that no message can reach, where that is what was looked for.
+    pub unfit: Vec<Broken>,
 }
 
-/// A manifest that makes no sense.
+/// A manifest that makes no sense, or whose agent cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Broken {
     /// The file.
@@ -31,13 +33,22 @@ impl Found {
 }
 
 impl Home {
-    /// The agents that messages of others may run, and that can be run for one. Those that only the directory has in
-    /// which the daemon happens to run are not among them.
-    pub fn on_the_mesh(&self) -> Vec<Manifest> {
-        let elsewhere = Self { cwd: None, ..self.clone() };
-        let mut agents = elsewhere.discover().agents;
-        agents.retain(|agent| agent.is_on_the_mesh && agent.unfit.is_none());
-        agents
+    /// The same home for whoever runs in another directory.
+    pub fn elsewhere(&self) -> Self {
+        Self { cwd: None, ..self.clone() }
+    }
+
+    /// The agents that messages of others may run, and that can be run for one; what is wrong with the others stands
+    /// in `unfit`. Those that only the directory has in which the daemon happens to run are not looked at.
+    pub fn on_the_mesh(&self) -> Found {
+        let mut found = self.elsewhere().discover();
+        found.agents.retain(|agent| agent.is_on_the_mesh);
+        let (agents, others) = found.agents.into_iter().partition(|agent| agent.out_of_reach().is_none());
+        let others: Vec<Manifest> = others;
+        let unfit = others.into_iter().filter_map(|agent| {
+            Some(Broken { why: agent.out_of_reach()?, path: agent.dir.join("agent.toml") })
+        });
+        Found { agents, unfit: unfit.collect(), broken: found.broken }
     }
 
     /// Looks for agents: directly below each directory of `$DOTAGENT_ROOT`, `agents` of the home, `agents` of the
@@ -115,7 +126,7 @@ mod tests {
         assert_eq!(broken.path, first.join("a/agent.toml"));
         assert!(broken.why.contains("line 2"), "{}", broken.why);
         assert_eq!(found.get("deep"), None);
-        let names: Vec<_> = home.on_the_mesh().into_iter().map(|agent| agent.name).collect();
+        let names: Vec<_> = home.on_the_mesh().agents.into_iter().map(|agent| agent.name).collect();
         assert_eq!(names, ["tiny", "other"]);
     }
 }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::super::files;
+use crate::addr::Name;
 
 /// Longest manifest, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -42,10 +44,25 @@ pub struct Manifest {
     pub schedule: String,
     /// What the registry keeps for it, if anything.
     pub assistant: Option<Assistant>,
+    /// What has to let it run each time.
+    pub preflight: Vec<Preflight>,
     /// Why a trigger cannot run it, though the manifest is well formed.
     pub unfit: Option<&'static str>,
     /// Whether messages of others may run it: `[transit] mesh`.
     pub is_on_the_mesh: bool,
+    /// What the manifest asks for that nothing here does, by the names of its tables.
+    pub without_effect: Vec<&'static str>,
+}
+
+/// A plugin of `[[preflight]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preflight {
+    /// What it is called.
+    pub plugin: String,
+    /// What it is told.
+    pub config: serde_json::Value,
+    /// How long it may take.
+    pub timeout: Duration,
 }
 
 /// `[assistant]`, when it is enabled.
@@ -101,7 +118,11 @@ struct File {
     #[serde(default)]
     schedules: Vec<ScheduleTable>,
     #[serde(default)]
-    preflight: Vec<toml::Table>,
+    preflight: Vec<PreflightTable>,
+    notifiers: Option<IgnoredAny>,
+    on_success: Option<IgnoredAny>,
+    on_failure: Option<IgnoredAny>,
+    memory: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +172,7 @@ struct AssistantTable {
     memory: bool,
     transcript_bytes_max: u64,
     toolkit: ToolkitTable,
+    extractor: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize, Default)]
@@ -187,6 +209,15 @@ struct TransitTable {
 }
 
 #[derive(Deserialize)]
+struct PreflightTable {
+    plugin: String,
+    #[serde(default = "nothing")]
+    config: serde_json::Value,
+    #[serde(default = "half_a_minute")]
+    timeout_seconds: u64,
+}
+
+#[derive(Deserialize)]
 struct ScheduleTable {
     #[serde(default)]
     id: String,
@@ -209,8 +240,16 @@ impl Default for TransitTable {
 impl Default for AssistantTable {
     fn default() -> Self {
         let toolkit = ToolkitTable::default();
-        Self { enabled: true, memory: true, transcript_bytes_max: 409_600, toolkit }
+        Self { enabled: true, memory: true, transcript_bytes_max: 409_600, toolkit, extractor: None }
     }
+}
+
+fn nothing() -> serde_json::Value {
+    serde_json::Value::Object(serde_json::Map::new())
+}
+
+fn half_a_minute() -> u64 {
+    30
 }
 
 fn half_an_hour() -> u64 {
@@ -218,6 +257,12 @@ fn half_an_hour() -> u64 {
 }
 
 impl Manifest {
+    /// Why no message of the mesh can run it, if it is one that none can.
+    pub fn out_of_reach(&self) -> Option<String> {
+        let no_name = |err| format!("{err}; messages reach an agent whose name is one of the mesh");
+        self.unfit.map(str::to_owned).or_else(|| self.name.parse::<Name>().err().map(no_name))
+    }
+
     /// Reads `agent.toml` of a directory.
     ///
     /// # Errors
@@ -235,19 +280,14 @@ impl Manifest {
     pub fn parse(dir: &Path, text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|err| one_line(&err))?;
         file.check()?;
-        let File { agent, run, env, lifecycle, assistant, transit, schedules, preflight } = file;
+        let without_effect = file.without_effect();
+        let File { agent, run, env, lifecycle, assistant, transit, schedules, preflight, .. } = file;
         let schedule = schedules.into_iter().next();
         let mut args = run.args;
         let (schedule, more) = schedule.map(|first| (first.id, first.args)).unwrap_or_default();
         args.extend(more);
-        let unfit = if lifecycle.mode == Mode::Persistent {
-            Some("persistent agents are not run")
-        } else if preflight.is_empty() {
-            None
-        } else {
-            // To run it without what its author wants checked first would be worse than not to.
-            Some("preflight plugins are not run, and its manifest wants one first")
-        };
+        let unfit = (lifecycle.mode == Mode::Persistent).then_some("persistent agents are not run");
+        let preflight = preflight.into_iter().map(Preflight::from).collect();
         Ok(Self {
             dir: dir.to_owned(),
             name: agent.name,
@@ -261,15 +301,29 @@ impl Manifest {
             extra_env: env.extra,
             schedule: if schedule.is_empty() { TRIGGER.to_owned() } else { schedule },
             assistant: assistant.filter(|table| table.enabled).map(Assistant::from),
+            preflight,
             unfit,
             is_on_the_mesh: transit.mesh,
+            without_effect,
         })
     }
 }
 
 impl File {
+    fn without_effect(&self) -> Vec<&'static str> {
+        let extractor = self.assistant.as_ref().and_then(|table| table.extractor.as_ref());
+        let all = [
+            ("notifiers", self.notifiers.is_some()),
+            ("on_success", self.on_success.is_some()),
+            ("on_failure", self.on_failure.is_some()),
+            ("memory", self.memory.is_some()),
+            ("assistant.extractor", extractor.is_some()),
+        ];
+        all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
-        let Self { agent, run, env, lifecycle, assistant, .. } = self;
+        let Self { agent, run, env, lifecycle, assistant, preflight, .. } = self;
         let is_persistent = lifecycle.mode == Mode::Persistent;
         let startup = lifecycle.startup_timeout_seconds.unwrap_or(30);
         let odd = |name: &String| name.is_empty() || name.contains(['=', '\0']);
@@ -292,11 +346,20 @@ impl File {
         if is_persistent && startup >= agent.timeout_seconds {
             return Err("[lifecycle] startup_timeout_seconds is not below timeout_seconds".to_owned());
         }
+        if let Some(PreflightTable { plugin, .. }) = preflight.iter().find(|check| !is_plugin(&check.plugin))
+        {
+            return Err(format!("[[preflight]] plugin {plugin:?} is no name of a plugin"));
+        }
         if let Some(name) = env.extra.keys().find(|name| odd(name)) {
             return Err(format!("[env] extra: {name:?} is no name of a variable"));
         }
         assistant.as_ref().map_or(Ok(()), AssistantTable::check)
     }
+}
+
+/// Whether it can be a part of a file's name.
+fn is_plugin(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0'])
 }
 
 impl AssistantTable {
@@ -313,6 +376,12 @@ impl AssistantTable {
             Some((_, server)) => Err(format!("[[assistant.toolkit.servers]] has {:?} twice", server.name)),
             None => Ok(()),
         }
+    }
+}
+
+impl From<PreflightTable> for Preflight {
+    fn from(PreflightTable { plugin, config, timeout_seconds }: PreflightTable) -> Self {
+        Self { plugin, config, timeout: Duration::from_secs(timeout_seconds) }
     }
 }
 
@@ -443,6 +512,7 @@ mod tests {
             ("[lifecycle]\nmode = \"sometimes\"", "unknown variant"),
             ("[lifecycle]\nmode = \"persistent\"\nstartup_timeout_seconds = 1800", "startup_timeout_seconds"),
             ("[assistant]\ntranscript_bytes_max = 0", "transcript_bytes_max"),
+            ("[[preflight]]\nplugin = \"../x\"", "no name of a plugin"),
             ("[env]\nextra = { \"A=B\" = \"x\" }", "no name of a variable"),
             ("[[assistant.toolkit.servers]]\nname = \"a\"\nkind = \"ftp\"", "ftp"),
             (
@@ -458,6 +528,9 @@ mod tests {
     #[test]
     fn what_is_not_run_here_is_known_and_says_why() {
         assert!(parse(&format!("{LEAST}[lifecycle]\nmode = \"persistent\"")).unwrap().unfit.is_some());
-        assert!(parse(&format!("{LEAST}[[preflight]]\nplugin = \"x\"")).unwrap().unfit.is_some());
+        let agent = parse(&format!("{LEAST}[[preflight]]\nplugin = \"x\"\nconfig = {{ a = [1] }}")).unwrap();
+        let config = serde_json::json!({ "a": [1] });
+        let check = Preflight { plugin: "x".into(), config, timeout: Duration::from_secs(30) };
+        assert_eq!((agent.unfit, agent.preflight), (None, vec![check]));
     }
 }

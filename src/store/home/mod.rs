@@ -8,9 +8,11 @@ pub mod audit;
 pub mod catalog;
 pub mod discover;
 mod frontmatter;
+pub mod heartbeat;
 pub mod manifest;
 pub mod memory;
 pub mod owed;
+pub mod run_log;
 pub mod runs;
 pub mod settings;
 
@@ -24,6 +26,10 @@ pub use self::settings::{ApiLimits, Settings};
 
 /// Longest name that is taken into a file's name as it is.
 const PLAIN_BYTES: usize = 64;
+/// What the name of a plugin's program begins with.
+const PLUGIN: &str = "dotagent-plugin-";
+/// Where plugins are installed for everybody.
+const PLUGINS: &str = "/usr/local/lib/dotagent/plugins";
 /// The home below the user's own.
 const BELOW_HOME: &str = ".config/dotagent";
 
@@ -33,6 +39,7 @@ pub struct Home {
     dir: PathBuf,
     socket_dir: PathBuf,
     roots: Vec<PathBuf>,
+    plugin_dirs: Vec<PathBuf>,
     user: Option<PathBuf>,
     cwd: Option<PathBuf>,
 }
@@ -46,7 +53,8 @@ impl Home {
     /// The home of this process, from a way to read its environment, and the directory that it runs in. The home is
     /// `$TRANSIT_AGENTS_HOME`, else `$DOTAGENT_HOME`, else `~/.config/dotagent`; an empty variable counts as none. The
     /// socket of the local client API is where its clients look for it, in `$DOTAGENT_HOME` if that is set.
-    /// `$DOTAGENT_ROOT` is a list of further directories with agents, which come first.
+    /// `$DOTAGENT_ROOT` is a list of further directories with agents, and `$DOTAGENT_PLUGIN_PATH` one of directories
+    /// with plugins; they come first.
     ///
     /// # Errors
     /// When no variable says where it is.
@@ -65,16 +73,20 @@ impl Home {
         };
         let dir = absolute(dir.ok_or(NoAgentsHome)?);
         let socket_dir = dotagent.map_or_else(|| dir.clone(), absolute);
-        let roots = set("DOTAGENT_ROOT").map(|list| std::env::split_paths(&list).collect::<Vec<_>>());
-        let roots = roots.into_iter().flatten().filter(|root| !root.as_os_str().is_empty());
-        let roots = roots.map(absolute).collect();
-        Ok(Self { dir, socket_dir, roots, user, cwd })
+        let list = |name| {
+            let list = set(name).map(|list| std::env::split_paths(&list).collect::<Vec<_>>());
+            let dirs = list.into_iter().flatten().filter(|dir| !dir.as_os_str().is_empty());
+            dirs.map(absolute).collect()
+        };
+        let (roots, plugin_dirs) = (list("DOTAGENT_ROOT"), list("DOTAGENT_PLUGIN_PATH"));
+        Ok(Self { dir, socket_dir, roots, plugin_dirs, user, cwd })
     }
 
     /// A home at `dir` with everything in it, as tests want it.
     #[cfg(test)]
     pub(crate) fn at(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), socket_dir: dir.to_owned(), roots: Vec::new(), user: None, cwd: None }
+        let (roots, plugin_dirs) = (Vec::new(), Vec::new());
+        Self { dir: dir.to_owned(), socket_dir: dir.to_owned(), roots, plugin_dirs, user: None, cwd: None }
     }
 
     /// The directory itself.
@@ -97,7 +109,16 @@ impl Home {
         self.dir.join("audit.log")
     }
 
-    /// What an agent's runs keep between them: a file of its own for each slug.
+    /// The program of a plugin: in `$DOTAGENT_PLUGIN_PATH`, `plugins` of the home, or where plugins are installed; else
+    /// its bare name, to be looked up in PATH.
+    pub fn plugin(&self, name: &str) -> PathBuf {
+        let program = format!("{PLUGIN}{name}");
+        let own = [self.dir.join("plugins"), PathBuf::from(PLUGINS)];
+        let all = self.plugin_dirs.iter().cloned().chain(own).map(|dir| dir.join(&program));
+        all.into_iter().find(|path| path.is_file()).unwrap_or_else(|| program.into())
+    }
+
+    /// Where it stands when an agent ran last: a file of its own for each slug.
     pub fn heartbeat(&self, agent: &str, slug: &str) -> PathBuf {
         self.dir.join("state/agents").join(component(agent)).join(format!("{slug}.heartbeat.json"))
     }
@@ -134,6 +155,22 @@ mod tests {
         let found = home(&[("HOME", "/h"), ("TRANSIT_AGENTS_HOME", "/t")]).unwrap();
         assert_eq!(found.socket_dir(), Path::new("/t"));
         assert_eq!(home(&[("HOME", "relative")]), Err(NoAgentsHome));
+    }
+
+    #[test]
+    fn a_plugin_is_looked_for_in_its_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, own) = (dir.path().join("first"), dir.path().join("home"));
+        for dir in [&first, &own.join("plugins")] {
+            std::fs::create_dir_all(dir).unwrap();
+            std::fs::write(dir.join("dotagent-plugin-a"), "").unwrap();
+        }
+        let home =
+            |more: &str| home(&[("DOTAGENT_HOME", own.to_str().unwrap()), ("DOTAGENT_PLUGIN_PATH", more)]);
+        let list = format!("/none:{}", first.display());
+        assert_eq!(home(&list).unwrap().plugin("a"), first.join("dotagent-plugin-a"));
+        assert_eq!(home("").unwrap().plugin("a"), own.join("plugins/dotagent-plugin-a"));
+        assert_eq!(home("").unwrap().plugin("b"), Path::new("dotagent-plugin-b"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::super::process::{Process, all_pids, process_group, start_time};
+use super::super::process::{Process, all_pids, group_and_session, process_group, start_time};
 use super::super::{StoreError, files};
 use crate::id::IdKind;
 
@@ -32,9 +32,9 @@ pub struct Run {
 /// A process group that a daemon left behind, and the processes of it that are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// The group that its first process leads, if that is still there.
-    pub leader: Option<u32>,
-    /// What else was started by it and has not left its group.
+    /// The group, if anything that is surely its own is in it.
+    pub group: Option<u32>,
+    /// Processes that the run has started, by their environment, and that have not left the group.
     pub others: Vec<u32>,
 }
 
@@ -64,12 +64,11 @@ impl Runs {
     pub fn orphans(&self) -> Result<Vec<Orphan>, StoreError> {
         let mut found = Vec::new();
         for dir in self.dirs()? {
-            let process = recorded(&dir);
-            let leader = process.filter(|process| process.is_alive()).map(|process| process.pid);
-            let group = process.map(|process| process.pid);
-            let others = of_this_run(&dir.join("tmp"), group);
-            if leader.is_some() || !others.is_empty() {
-                found.push(Orphan { leader, others });
+            let record = recorded(&dir);
+            let group = record.filter(Record::is_anybody_there).map(|record| record.process.pid);
+            let others = of_this_run(&dir.join("tmp"), record.map(|record| record.process.pid));
+            if group.is_some() || !others.is_empty() {
+                found.push(Orphan { group, others });
             }
         }
         Ok(found)
@@ -110,7 +109,8 @@ impl Run {
     /// When it cannot be written.
     pub fn is_process(&self, pid: u32) -> Result<(), StoreError> {
         let path = self.dir.join("process");
-        let text = format!("{pid} {} {}\n", start_time(pid).unwrap_or(0), boot());
+        let session = group_and_session(pid).map_or(0, |(_, session)| session);
+        let text = format!("{pid} {} {session} {}\n", start_time(pid).unwrap_or(0), boot());
         fs::write(&path, text).map_err(|err| StoreError::io("write", &path, err))
     }
 }
@@ -127,12 +127,34 @@ fn boot() -> String {
     fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-/// The process in a run's record, if the machine has not been started anew since.
-fn recorded(dir: &Path) -> Option<Process> {
+/// The process that a run is, and the session that it was begun in.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    process: Process,
+    session: u32,
+}
+
+impl Record {
+    /// Whether the group has somebody in it. Once the process is gone, its number may have become another's, whose
+    /// group it is then; what is in a group of this number and in the same session is the run's.
+    fn is_anybody_there(&self) -> bool {
+        let Process { pid, start_time: started } = self.process;
+        match start_time(pid) {
+            Some(now) => now == started,
+            None => all_pids().into_iter().any(|other| {
+                group_and_session(other) == Some((pid, self.session)) && start_time(other).is_some()
+            }),
+        }
+    }
+}
+
+/// What stands in a run's record, if the machine has not been started anew since.
+fn recorded(dir: &Path) -> Option<Record> {
     let text = fs::read_to_string(dir.join("process")).ok()?;
     let mut words = text.split_ascii_whitespace();
     let process = Process { pid: words.next()?.parse().ok()?, start_time: words.next()?.parse().ok()? };
-    (words.next().unwrap_or_default() == boot()).then_some(process)
+    let session = words.next()?.parse().ok()?;
+    (words.next().unwrap_or_default() == boot()).then_some(Record { process, session })
 }
 
 /// The processes that have the run's temporary directory in their environment and are in its group; in any group, if
@@ -150,6 +172,7 @@ fn of_this_run(tmp: &Path, group: Option<u32>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
@@ -173,10 +196,10 @@ mod tests {
         third.kill().unwrap();
         third.wait().unwrap();
         let mut found = runs.orphans().unwrap();
-        found.sort_by_key(|orphan| orphan.leader.is_none());
+        found.sort_by_key(|orphan| orphan.group.is_none());
         let want = [
-            Orphan { leader: Some(first.id()), others: vec![first.id()] },
-            Orphan { leader: None, others: vec![second.id()] },
+            Orphan { group: Some(first.id()), others: vec![first.id()] },
+            Orphan { group: None, others: vec![second.id()] },
         ];
         assert_eq!(found, want);
         for child in [&mut first, &mut second] {
@@ -190,10 +213,32 @@ mod tests {
     }
 
     #[test]
+    fn a_group_without_its_leader_is_found_whatever_is_in_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = Runs::of(dir.path(), "local");
+        let run = runs.begin().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "env -i sh -c 'echo ready; exec sleep 600' & read x"]);
+        shell.env(TMPDIR_VARIABLE, run.tmp()).process_group(0);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        run.is_process(shell.id()).unwrap();
+        shell.stdout.take().unwrap().read_exact(&mut [0; 5]).unwrap();
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        let group = shell.id();
+        assert_eq!(runs.orphans().unwrap(), [Orphan { group: Some(group), others: Vec::new() }]);
+        let pid = rustix::process::Pid::from_raw(group.cast_signed()).unwrap();
+        rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+        while !runs.orphans().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn the_pid_of_another_process_is_not_the_runs() {
         let dir = tempfile::tempdir().unwrap();
         let run = Runs::of(dir.path(), "local").begin().unwrap();
-        for record in ["1 5 elsewhere", &format!("{} 1 {}", std::process::id(), boot()), "x", ""] {
+        for record in ["1 5 1 elsewhere", &format!("{} 1 1 {}", std::process::id(), boot()), "x", ""] {
             fs::write(
                 dir.path().join("runs/local").join(run.dir.file_name().unwrap()).join("process"),
                 record,

@@ -14,6 +14,8 @@ use crate::proto::bang::Policy;
 
 /// Longest file, in bytes.
 const LONGEST: u64 = 1 << 20;
+/// What the dispatcher is called when nobody says otherwise.
+const DISPATCHER: &str = "telegram-assistant";
 /// The least that a connection may have waiting, in bytes: every event fits.
 const LEAST_EVENT_BYTES: usize = 64 * 1024;
 
@@ -22,6 +24,8 @@ const LEAST_EVENT_BYTES: usize = 64 * 1024;
 pub struct Settings {
     /// The agent that messages of local clients are for.
     pub dispatcher: String,
+    /// Whether the file says so, or it is only the usual name.
+    pub is_dispatcher_named: bool,
     /// Where commands of the catalogue are.
     pub commands: Commands,
     /// What `!` may run.
@@ -97,10 +101,10 @@ struct File {
     api: ApiTable,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(default)]
 struct TelegramTable {
-    dispatcher_agent: String,
+    dispatcher_agent: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,12 +127,6 @@ struct ApiTable {
     queue: Option<usize>,
     event_bytes: Option<usize>,
     idle_timeout_seconds: Option<u64>,
-}
-
-impl Default for TelegramTable {
-    fn default() -> Self {
-        Self { dispatcher_agent: "telegram-assistant".to_owned() }
-    }
 }
 
 impl Default for Commands {
@@ -163,7 +161,8 @@ impl File {
         let idle =
             api.idle_timeout_seconds.map(|seconds| (seconds > 0).then(|| Duration::from_secs(seconds)));
         Settings {
-            dispatcher: telegram.dispatcher_agent,
+            is_dispatcher_named: telegram.dispatcher_agent.is_some(),
+            dispatcher: telegram.dispatcher_agent.unwrap_or_else(|| DISPATCHER.to_owned()),
             commands,
             confirm_ttl: Duration::from_secs(os.confirm_ttl_seconds),
             os_timeout: Duration::from_secs(os.timeout_seconds),
@@ -230,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let found = Home::at(dir.path()).settings().unwrap();
         assert_eq!(found, Settings::default());
-        assert_eq!(found.dispatcher, "telegram-assistant");
+        assert!(found.dispatcher == "telegram-assistant" && !found.is_dispatcher_named);
         assert_eq!((found.confirm_ttl.as_secs(), found.os_timeout.as_secs()), (120, 60));
         assert!(found.commands.enabled && !found.os.enabled && found.os.confirm.len() == 17);
         assert_eq!(found.api, ApiLimits::default());

@@ -90,10 +90,13 @@ impl Side {
 
     /// Behind which row to look for what is due, if at all.
     pub(super) fn begin(&mut self) -> Option<i64> {
-        self.look.take().map(|look| match look {
-            Look::New => self.to,
-            Look::All => 0,
-        })
+        let look = self.look.take()?;
+        if look == Look::All {
+            // It may come to its end before it has reached what was looked at before: what was passed over then, while
+            // something was held, is not to be passed by what is new.
+            self.to = 0;
+        }
+        Some(self.to)
     }
 
     /// The row at this place has been looked at.

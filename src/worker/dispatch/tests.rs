@@ -178,3 +178,36 @@ fn what_was_acknowledged_does_not_go_out_again_before_the_ledger_knows() {
     world.dispatch.moved("bob".into());
     assert!(world.sent().is_empty());
 }
+
+#[test]
+fn what_is_new_passes_none_of_many_that_waited_behind_a_held_message() {
+    let mut world = world();
+    let many = u32::try_from(QUEUE_BATCH).unwrap() + 10;
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
+    let (org, id) = (org_id.clone(), "tx_000000000001");
+    world
+        .app
+        .db
+        .write(move |tx| messages::refused(tx, (&org, "beta"), id, None, ("busy", true), now))
+        .unwrap();
+    world.dispatch.acknowledged(id, None);
+    (2..=many).for_each(|n| world.take(n));
+    world.take_from("abe@alpha", many + 1);
+    assert_eq!(world.sent(), [many + 1], "another pair, and the last one of all");
+    world
+        .app
+        .db
+        .write(move |tx| {
+            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
+        })
+        .unwrap();
+    world.dispatch.moved("bob".into());
+    let first = world.sent();
+    assert!(first.len() < usize::try_from(many).unwrap() - 1, "not all of them at once");
+    world.dispatch.acknowledged(&format!("tx_{:012}", first[0]), None);
+    world.take(many + 2);
+    let next = first.last().unwrap() + 1;
+    assert_eq!(world.sent(), [next], "one has room now, and it is the oldest");
+}

@@ -65,6 +65,59 @@ fn a_host_that_is_sound_is_told_so_and_without_a_daemon_it_is_not() {
 }
 
 #[test]
+fn what_is_wrong_with_the_hosts_own_agents_is_found() {
+    let home = Home::new();
+    let agent = |name: &str, more: &str| {
+        let text = format!("[agent]\nname = \"{name}\"\n[run]\ncommand = \"true\"\n{more}");
+        let dir = format!("agents-home/agents/{}", name.replace(' ', "-"));
+        std::fs::create_dir_all(home.path(&dir)).unwrap();
+        home.file(&format!("{dir}/agent.toml"), &text);
+    };
+    let look = || {
+        let mut doctor = home.command("transitd");
+        doctor.args(["doctor", "--json"]).env("DOTAGENT_HOME", home.path("agents-home"));
+        let (_, out, _) = outcome(&mut doctor);
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    assert!(!look().iter().any(|finding| finding["check"] == "agents"), "there is no such home");
+    agent("tiny", "");
+    home.file("agents-home/config.toml", "[telegram]\ndispatcher_agent = \"tiny\"\n");
+    assert!(
+        !look().iter().any(|finding| finding["check"] == "agents" && finding["level"] != "ok"),
+        "{:#?}",
+        look()
+    );
+    agent("bad", "protocol = \"assistant-v9\"");
+    agent("steady", "[lifecycle]\nmode = \"persistent\"");
+    agent("gated", "[[preflight]]\nplugin = \"nowhere\"");
+    agent("An Agent", "[[notifiers]]\ndriver = \"desktop\"");
+    home.file("agents-home/secrets.env", "A=b\n");
+    std::fs::set_permissions(home.path("agents-home/secrets.env"), PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(home.path("agents-home/config.toml"), PermissionsExt::from_mode(0o666)).unwrap();
+    let found = look();
+    for (level, says) in [
+        ("wrong", "\"assistant-v9\" is not known"),
+        ("wrong", "steady is not run: persistent"),
+        ("wrong", "gated is not run: its preflight dotagent-plugin-nowhere"),
+        ("note", "\"An Agent\" does not match"),
+        ("note", "An Agent is run without notifiers"),
+        ("wrong", "config.toml (mode 666)"),
+        ("wrong", "others can read"),
+        ("ok", "3 can be run of those in"),
+    ] {
+        assert!(has(&found, level, "agents", says), "{says}: {found:#?}");
+    }
+    for (config, level, says) in [
+        ("[telegram]\ndispatcher_agent = \"another\"\n", "wrong", "no agent is called \"another\""),
+        ("[os\n", "wrong", "line 1"),
+        ("", "note", "no dispatcher is named"),
+    ] {
+        home.file("agents-home/config.toml", config);
+        assert!(has(&look(), level, "agents", says), "{says}: {:#?}", look());
+    }
+}
+
+#[test]
 fn what_is_wrong_on_the_disk_is_found() {
     let home = enrolled(nobody());
     let faults = |home: &Home| {

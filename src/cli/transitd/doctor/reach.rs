@@ -67,7 +67,11 @@ pub(super) fn daemon(paths: &Paths, found: &mut Findings) -> Option<Map<String, 
     let (api, trouble) = (text("api_sock"), text("api_error"));
     if !trouble.is_empty() {
         let text = format!("there is no local client API: {trouble}");
-        found.wrong("api", text, "mend that; a socket in the way is looked at again every two seconds");
+        found.wrong(
+            "api",
+            text,
+            "mend that and restart transitd; a socket in the way is looked at again by itself",
+        );
     } else if !api.is_empty() {
         found.ok("api", format!("local clients are served on {api}"));
     }

@@ -15,7 +15,7 @@ use super::super::environment::Call;
 use super::super::locked;
 use super::super::run::Report;
 use super::super::stdout::Watch;
-use crate::addr::Addr;
+use crate::addr::{Addr, AgentAddr};
 use crate::daemon::control::send::{Asked, send};
 use crate::daemon::registry::Session;
 use crate::id::IdKind;
@@ -153,6 +153,7 @@ fn settle(engine: &Engine, message: &Message, envelope: &Envelope, report: Repor
         Ended::Failed { .. } => return refused("agent_refused", false),
         Ended::TimedOut { .. } => return refused("agent_timeout", true),
         Ended::Stopped => return refused("agent_stopped", true),
+        Ended::Blocked { .. } => return refused("agent_blocked", true),
         Ended::NotRun(why) => {
             tracing::warn!(agent = message.agent, why, "could not run an agent");
             return refused("agent_not_started", true);
@@ -165,6 +166,9 @@ fn settle(engine: &Engine, message: &Message, envelope: &Envelope, report: Repor
         // Two programs in one room would answer each other for ever.
         Kind::Room { .. } if envelope.reply_to.is_some() => Ok(()),
         Kind::Room { room, .. } => said.map_or(Ok(()), |said| answer(engine, message, room, said)),
+        // It would be run for what it has said itself, and two programs would answer each other, again and again.
+        Kind::Dm if envelope.from == message.session.address => Ok(()),
+        Kind::Dm if envelope.reply_to.is_some() && is_program(engine, &envelope.from) => Ok(()),
         Kind::Dm => said.map_or(Ok(()), |said| answer(engine, message, &envelope.from, said)),
     };
     match sent {
@@ -174,6 +178,13 @@ fn settle(engine: &Engine, message: &Message, envelope: &Envelope, report: Repor
             refused("reply_not_kept", true)
         }
     }
+}
+
+/// Whether an address is that of an agent of this host that is a program.
+fn is_program(engine: &Engine, address: &str) -> bool {
+    let host = &engine.host;
+    let here = address.parse::<AgentAddr>().ok().filter(|address| address.host == host.name());
+    here.and_then(|address| host.registry.get(&address.name)).is_some_and(|session| session.way.gives_way())
 }
 
 /// A reply as long as a message may be.

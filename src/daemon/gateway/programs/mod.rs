@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::message::{Message, handle};
 use super::super::dispatch::{Carrier, Dispatch};
-use super::super::host::Host;
+use super::super::host::{Host, Reread};
 use super::super::registry::{Mailbox, Session, Way};
 use super::super::{DaemonError, spawn};
 use super::engine::{self, Engine, LONGEST_STOP};
@@ -74,10 +74,12 @@ impl Programs {
         let waker = wake.clone();
         host.stop.on_trigger(move || waker.wake());
         let look = Arc::new(AtomicBool::new(true));
-        let (news, waker) = (Arc::clone(&look), wake.clone());
+        let (news, waker, limited) = (Arc::clone(&look), wake.clone(), Arc::downgrade(&engine));
         host.on_reload(move || {
+            let read = limited.upgrade().map_or(Ok(()), |engine| engine.reload());
             news.store(true, Ordering::Release);
             waker.wake();
+            Reread { wrong: read.err().map(|err| err.to_string()), restart: None }
         });
         let mut desk = Desk::new(Arc::clone(host), engine, wake, look);
         let thread = spawn("programs", &host.stop.clone(), move || desk.run())?;
@@ -241,14 +243,11 @@ impl Desk {
     /// Enters agents that are new or whose name is free again, and takes out those that are gone. Answers whether a
     /// name is somebody else's now.
     fn look_around(&mut self) -> bool {
-        let agents: BTreeMap<String, Manifest> = self
-            .engine
-            .home
-            .on_the_mesh()
-            .into_iter()
-            .filter(|agent| agent.name.parse::<Name>().is_ok())
-            .map(|agent| (agent.name.clone(), agent))
-            .collect();
+        let found = self.engine.home.on_the_mesh();
+        self.engine.tell_broken("manifest", &found.broken);
+        self.engine.tell_unfit(&found.unfit);
+        let agents: BTreeMap<String, Manifest> =
+            found.agents.into_iter().map(|agent| (agent.name.clone(), agent)).collect();
         let gone: Vec<String> = self
             .programs
             .iter()

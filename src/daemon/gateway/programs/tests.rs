@@ -49,7 +49,11 @@ impl World {
     }
 
     fn write(&self, id: &str, kind: Kind) {
-        let (from, ts) = ("jess@titan".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+        self.write_as("jess@titan", id, kind);
+    }
+
+    fn write_as(&self, from: &str, id: &str, kind: Kind) {
+        let (from, ts) = (from.to_owned(), "2026-01-01T00:00:00Z".to_owned());
         let text = Envelope { from, id: id.into(), ts, reply_to: None, body: "hi \"you\"".into(), kind };
         let envelope = envelope::render(&text);
         let delivery = Delivery { id: id.into(), agent: "tiny".into(), envelope, redelivery: 0 };
@@ -137,6 +141,34 @@ fn the_exit_decides_what_becomes_of_the_message() {
 }
 
 #[test]
+fn an_agent_that_writes_to_itself_is_run_for_that_and_not_for_its_reply() {
+    let mut world = World::new("echo run >> runs; echo said");
+    world.write_as("tiny@titan", ID, Kind::Dm);
+    eventually("the message is settled", || world.state(ID).0 == LocalState::Injected);
+    // What it had sent to itself would wait or run now; a stop lets that end.
+    world.stop();
+    assert_eq!(fs::read_to_string(world.home("runs")).unwrap(), "run\n");
+    assert!(world.host.spool().unwrap().due("tiny", world.host.wall(), 9).unwrap().is_empty());
+}
+
+#[test]
+fn two_programs_do_not_answer_each_others_answers() {
+    let mut world = World::new("echo run >> runs; echo \"said $AGENT_NAME\"");
+    write_agent(world.dir.path(), "other", "echo run >> runs; echo said", "");
+    world.host.reload_parts();
+    world.until_there("other");
+    world.write_as("other@titan", ID, Kind::Dm);
+    let runs = world.dir.path().join("agents/other/runs");
+    eventually("the answer is run", || runs.exists());
+    let answered =
+        |agent: &str| world.host.spool().unwrap().due(agent, world.host.wall(), 9).unwrap().is_empty();
+    eventually("both are settled", || answered("tiny") && answered("other"));
+    world.stop();
+    assert_eq!(fs::read_to_string(runs).unwrap(), "run\n");
+    assert_eq!(fs::read_to_string(world.home("runs")).unwrap(), "run\n");
+}
+
+#[test]
 fn a_message_that_was_answered_is_not_run_again() {
     let world = World::new("echo x >> runs; echo yes");
     world.write(ID, Kind::Dm);
@@ -210,6 +242,27 @@ fn what_a_run_calls_its_agent_calls() {
     }
     fs::write(world.home("go"), "\n").unwrap();
     eventually("it is over", || world.host.registry.get(&name).unwrap().status == "idle");
+}
+
+#[test]
+fn what_no_message_can_reach_is_told_once_until_the_configuration_is_read_anew() {
+    let world = World::new("exit 0");
+    write_agent(world.dir.path(), "steady", "exit 0", "[lifecycle]\nmode = \"persistent\"");
+    write_agent(world.dir.path(), "Not A Name", "exit 0", "");
+    write_agent(world.dir.path(), "private", "exit 0", "[transit]\nmesh = false");
+    write_agent(world.dir.path(), "late", "exit 0", "");
+    world.host.reload_parts();
+    world.until_there("late");
+    let found = Home::at(world.dir.path()).on_the_mesh();
+    let names: Vec<_> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
+    assert_eq!(names, ["late", "tiny"]);
+    let why: Vec<_> = found.unfit.iter().map(|file| file.why.as_str()).collect();
+    assert!(why[0].contains("\"Not A Name\"") && why[1].contains("persistent") && why.len() == 2, "{why:?}");
+    for file in &found.unfit {
+        assert!(!world.host.is_news(file), "{file:?} was told");
+    }
+    world.host.reload_parts();
+    eventually("it is told again", || !world.host.is_news(&found.unfit[0]));
 }
 
 #[test]
