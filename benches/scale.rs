@@ -162,7 +162,15 @@ fn store(db: &Db, from: usize, count: usize) {
                 ts: "2026-01-01T00:00:00Z".into(),
             };
             messages::take(tx, &queue, "h0", &frame, true, now)?;
-            messages::injected(tx, &org_id, "h1", &frame.id, Some(&queue.agent), now)?;
+            messages::arrived(
+                tx,
+                &org_id,
+                "h1",
+                &frame.id,
+                Some(&queue.agent),
+                messages::Arrival::Injected,
+                now,
+            )?;
         }
         Ok(())
     })

@@ -504,7 +504,7 @@ _transit__worker() {
             fi
             case "${prev}" in
                 --state)
-                    COMPREPLY=($(compgen -W "queued injected dead" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "queued injected shown dead" -- "${cur}"))
                     return 0
                     ;;
                 --room)

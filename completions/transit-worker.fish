@@ -421,6 +421,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; a
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and not __fish_seen_subcommand_from list show requeue cancel" -f -a "cancel" -d 'End a message that waits. Its sender is not told, but sees it when it asks'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l state -d 'Only those that stand here' -r -f -a "queued\t''
 injected\t''
+shown\t''
 dead\t''"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l room -d 'Only those to this room' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand message; and __fish_seen_subcommand_from list" -l limit -d 'Only the latest N' -r

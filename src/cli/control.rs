@@ -53,6 +53,9 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// What is known when the daemon has the call and its answer is lost.
+pub(super) const UNKNOWN: &str = "it may have been done all the same, and would be done again";
+
 /// Makes the call and reads the answer; the inner error is the daemon's no.
 ///
 /// # Errors
@@ -68,7 +71,7 @@ pub(super) fn ask(paths: &Paths, call: &Call) -> Result<Result<Map<String, Value
 }
 
 fn exchange(stream: &mut UnixStream, line: &str) -> Result<String, Failure> {
-    let silent = |err| Failure::new(Exit::Unavailable, "wait for transitd's answer", err);
+    let silent = |err| Failure::new(Exit::Unavailable, "wait for transitd's answer", err).hint(UNKNOWN);
     stream
         .set_read_timeout(Some(WAIT))
         .and_then(|()| stream.set_write_timeout(Some(WAIT)))
@@ -83,7 +86,8 @@ fn exchange(stream: &mut UnixStream, line: &str) -> Result<String, Failure> {
             Some(Line::Text(answer)) => return Ok(answer),
             None if read > 0 => {}
             None => {
-                return Err(Failure::new(Exit::Unavailable, "ask transitd", "it ended without an answer"));
+                let failure = Failure::new(Exit::Unavailable, "ask transitd", "it ended without an answer");
+                return Err(failure.hint(UNKNOWN));
             }
             Some(Line::NotUtf8 | Line::TooLong) => {
                 return Err(Failure::new(Exit::Protocol, "read transitd's answer", "it is no line of text"));

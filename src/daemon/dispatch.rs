@@ -172,7 +172,9 @@ impl Dispatch {
         let Some(row) = rows.iter().find(|row| row.agent == self.agent) else { return Ok(()) };
         let from = envelope::sender(&row.envelope).unwrap_or_default();
         let to = format!("{}@{}", self.agent, host.name());
-        near::put_bounce(host, &mut self.spool, (id, from, &to), why)
+        near::put_bounce(host, &mut self.spool, (id, from, &to), why)?;
+        host.tell_sender(id, SendOutcome::Returned(why.to_owned()));
+        Ok(())
     }
 
     fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {

@@ -150,6 +150,7 @@ fn read(told: Value) -> Result<Told, String> {
 fn hear(status: &mut MessageStatus, told: Told) {
     status.state = match told.state.as_str() {
         "injected" => MessageState::Injected,
+        "shown" => MessageState::Shown,
         "dead" => MessageState::Dead,
         _ => MessageState::Committed,
     };
@@ -273,6 +274,8 @@ mod tests {
             (status.state, status.error.as_deref()),
             (MessageState::Dead, Some("omar@hermes: no_thanks"))
         );
+        hear(&mut status, read(json!({"state": "shown"})).unwrap());
+        assert_eq!(status.state, MessageState::Shown, "and no further");
         hear(&mut status, read(json!({"state": "unheard of"})).unwrap());
         assert_eq!((status.state, status.error.as_deref()), (MessageState::Committed, None));
         assert!(!status.for_nobody);

@@ -37,6 +37,8 @@ pub(super) enum SendOutcome {
     Injected,
     /// The terminal of its recipient on this host has shown it.
     Shown,
+    /// Its recipient on this host does not take it, for this reason, and there is no Worker to tell it to.
+    Returned(String),
     /// The Worker has refused it, with this code.
     Refused(&'static str),
     /// The Worker does not take it now, because agents go round in a loop; it is not kept.

@@ -180,7 +180,7 @@ pub struct MessageStatus {
 pub struct RecipientStatus {
     /// The agent's address.
     pub agent: String,
-    /// `queued`, `injected` or `dead`.
+    /// `queued`, `injected`, `shown` or `dead`.
     pub state: String,
     /// Why the last attempt failed, or why it is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,8 +14,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transit::proto::envelope::{Envelope, Kind, render};
+use transit::proto::envelope::{Envelope, Kind, parse, render};
 
+use crate::rig::{Agent, Rig};
 use crate::support::{Background, Home, eventually_within, programs, text};
 
 /// Far longer than the slowest of them takes to start on a machine that has other things to do.
@@ -210,6 +211,39 @@ pub(super) fn connected(home: &Home, name: &str) -> Value {
 pub(super) fn message(id: &str, body: &str) -> String {
     let (from, ts) = ("amy@titan".to_owned(), "2026-01-02T03:04:05.000Z".to_owned());
     render(&Envelope { from, id: id.to_owned(), ts, reply_to: None, body: body.to_owned(), kind: Kind::Dm })
+}
+
+/// An event, as it is put into a session the first time and as a reminder.
+pub(super) fn event(id: &str, redelivery: u32) -> String {
+    let (from, ts) = ("ingest".to_owned(), "2026-01-02T03:04:05.000Z".to_owned());
+    let kind = Kind::Channel {
+        conversation_id: "main".into(),
+        connector: from.clone(),
+        user: "ann".into(),
+        redelivery,
+        read: false,
+        trigger: String::new(),
+    };
+    render(&Envelope { from, id: id.to_owned(), ts, reply_to: None, body: "an event".to_owned(), kind })
+}
+
+/// Has amy write to bob, and sees that bob's agent answers with the tools that it was given.
+pub(super) fn bob_answers(rig: &Rig, amy: &mut Agent) {
+    let sent =
+        rig.home.run("transit-send", ["bob@demo", "--as", "amy", "--json", "-m", "are you there?"], b"");
+    let sent: Value = serde_json::from_slice(&sent.stdout).unwrap();
+    let id = sent["id"].as_str().unwrap();
+    let words = format!("the model answers {id}");
+    loop {
+        let delivered = amy.delivered();
+        let answer = parse(delivered["envelope"].as_str().unwrap()).unwrap().envelope;
+        amy.ack(delivered["id"].as_str().unwrap());
+        // An earlier one comes again when the daemon was killed before it had heard of the ack.
+        if answer.reply_to.as_deref() == Some(id) {
+            assert_eq!((answer.from, answer.body), ("bob@demo".to_owned(), words));
+            return;
+        }
+    }
 }
 
 /// A body with everything in it that a session might change.

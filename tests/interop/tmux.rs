@@ -33,6 +33,11 @@ impl Scene {
         let started =
             scene.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "40", "sh script"]);
         assert!(started.is_some(), "tmux is needed: apt-get install tmux");
+        if script.contains("exec tee") {
+            // Until then the shell is in the foreground, and would be taken for the program.
+            let program = ["display-message", "-p", "-t", "%0", "#{pane_current_command}"];
+            eventually(|| (scene.tmux(&program)?.trim() == "tee").then_some(()));
+        }
         scene
     }
 

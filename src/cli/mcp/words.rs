@@ -6,6 +6,7 @@ use std::fmt::Display;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
+use crate::cli::control::UNKNOWN;
 use crate::cli::output::{Exit, Failure};
 use crate::cli::toolbox::{Effect, Misused, Tool};
 use crate::proto::control::{ControlError, Op, RoomAction};
@@ -70,6 +71,7 @@ pub(super) fn misused(err: &Misused) -> CallToolResult {
 /// A daemon that could not be asked.
 pub(super) fn failed(tool: &Tool, failure: &Failure) -> CallToolResult {
     let (code, hint) = match failure.exit {
+        Exit::Unavailable if failure.hint.as_deref() == Some(UNKNOWN) => ("no_answer", UNKNOWN),
         Exit::Unavailable => (
             "daemon_unavailable",
             "nothing was done: the operator of this host starts it with `transitd run`; then call again",
@@ -216,6 +218,15 @@ mod tests {
         let down = failed(tool, &down.hint("start it with: transitd run"));
         assert!(said(&down).contains("transitd run") && said(&down).contains("nothing was done"));
         assert_eq!(down.structured_content.as_ref().unwrap()["code"], "daemon_unavailable");
+        let lost =
+            Failure::new(Exit::Unavailable, "ask transitd", "it ended without an answer").hint(UNKNOWN);
+        let lost = failed(tool, &lost);
+        assert!(
+            said(&lost).contains("may have been done") && !said(&lost).contains("nothing"),
+            "{}",
+            said(&lost)
+        );
+        assert_eq!(lost.structured_content.as_ref().unwrap()["code"], "no_answer");
         let misused = misused(&Misused::Missing { tool: "claim_name", param: "name" });
         assert!(said(&misused).starts_with("Error: claim_name: name is missing (bad_params). Way out: "));
     }

@@ -16,7 +16,7 @@ use crate::text;
 /// Rows that are read at once; a list is as long as it is, and memory stays flat.
 const PAGE_ROWS: u32 = 500;
 
-const STATES: [&str; 3] = ["queued", "injected", "dead"];
+const STATES: [&str; 4] = ["queued", "injected", "shown", "dead"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -119,6 +119,10 @@ fn outcome(host: &Host, message: &Message<'_>, admitted: Admitted, outcome: Opti
         Some(SendOutcome::Committed) => Ok(json!({ "id": id, "state": "committed" })),
         Some(SendOutcome::Injected) => Ok(json!({ "id": id, "state": "injected", "local": true })),
         Some(SendOutcome::Shown) => Ok(json!({ "id": id, "state": "shown", "local": true })),
+        Some(SendOutcome::Returned(why)) => {
+            let warning = format!("{} has refused it: {why}", message.to);
+            Ok(json!({ "id": id, "state": "spooled", "local": true, "warning": warning }))
+        }
         Some(SendOutcome::Refused(code)) => {
             host.loops.give_back(id, admitted);
             Err(ControlError::new(code, "the Worker has refused it").about(id))

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::socket::Socket;
 use super::{Health, Held, locked};
-use crate::addr::Name;
 use crate::clock::Mono;
 use crate::daemon::claim;
 use crate::daemon::dispatch::{Carrier, Dispatch};
@@ -21,7 +20,6 @@ use crate::proto::herdr::{
     Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
-use crate::store::spool::agents::Place;
 use crate::store::spool::inbox::Outcome;
 use crate::store::transcript;
 
@@ -95,11 +93,10 @@ pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: S
     while !line.is_over() {
         line.round();
     }
-    line.session.mailbox.close();
     line.forget_hold();
     let Line { session, mut dispatch, .. } = line;
     if shared.is_shadow {
-        // The adapter takes over what is open.
+        // The adapter takes over what is open. The mailbox is its own.
         dispatch.settle_last(host);
         locked(&host.herdr.shadowed).remove(&session.place.name);
         host.registry.wake(session.place.name.as_str());
@@ -117,15 +114,12 @@ impl Line<'_> {
     }
 
     fn round(&mut self) {
+        // An adapter's session takes its claims itself.
         if !self.shared.is_shadow {
             self.claims();
         }
         if let Some(session) = locked(&self.shared.renamed).take() {
             self.take_name(session);
-        }
-        for claim in self.session.mailbox.take_claims() {
-            let renamed = self.claim(&claim.name);
-            claim.answer(renamed);
         }
         self.dispatch.advance(self.host, &mut self.queue);
         if let Some((id, envelope)) = self.queue.0.pop_front() {
@@ -233,17 +227,6 @@ impl Line<'_> {
             }
             delivery.told(told);
         }
-    }
-
-    /// Gives the agent the name that it claims, here and in Herdr; where Herdr does not take it, it keeps the old one.
-    fn claim(&mut self, name: &Name) -> Result<Place, String> {
-        let old = self.session.place.name.clone();
-        let place = claim::rename(self.host, &mut self.session, &mut self.dispatch, name)?;
-        if let Err(fault) = self.ask(&Request::rename(&self.shared.agent.pane_id, name.as_str())) {
-            claim::rename(self.host, &mut self.session, &mut self.dispatch, &old)?;
-            return Err(format!("Herdr does not take it: {fault}"));
-        }
-        Ok(place)
     }
 
     fn ask(&self, request: &Request) -> Result<Value, Fault> {

@@ -335,7 +335,8 @@ impl<'a> Talk<'a> {
             }
             for answer in &answers {
                 match &answer.outcome {
-                    Outcome::Injected | Outcome::Seen => self.machine.deliver_ack(&answer.id, &answer.agent),
+                    Outcome::Injected => self.machine.deliver_ack(&answer.id, &answer.agent),
+                    Outcome::Seen => self.machine.deliver_seen(&answer.id, &answer.agent),
                     Outcome::Refused { code, retryable } => {
                         self.machine.deliver_nak(&answer.id, &answer.agent, code, *retryable);
                     }

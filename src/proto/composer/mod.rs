@@ -20,6 +20,8 @@ pub enum Kind {
     Claude,
     /// OMP: a row that begins with `╰─`, as the foot of a box or below a row of states.
     Omp,
+    /// OpenCode: rows behind a bar, above a row of its mode and a thick rule.
+    OpenCode,
     /// Pi: the rows between two rules; or a box, as OMP draws it.
     Pi,
 }
@@ -35,6 +37,8 @@ pub struct Composer {
 const RULE_RUNES: usize = 8;
 /// The fewest `─` in the row of states above an open OMP composer.
 const STATES_RUNES: usize = 3;
+/// The fewest `▀` of the rule below OpenCode's.
+const THICK_RUNES: usize = 8;
 /// How OMP's and Pi's second and later rows are indented at least, below `╰─ `.
 const OPEN_INDENT: usize = 3;
 /// How an envelope begins and ends, without blanks.
@@ -47,6 +51,7 @@ impl Kind {
         match name.to_ascii_lowercase().as_str() {
             "claude" | "claude-code" => Some(Self::Claude),
             "omp" => Some(Self::Omp),
+            "opencode" => Some(Self::OpenCode),
             "pi" => Some(Self::Pi),
             _ => None,
         }
@@ -59,6 +64,7 @@ pub fn find(kind: Kind, screen: &str) -> Option<Composer> {
     let text = match kind {
         Kind::Claude => prompted(&rows),
         Kind::Omp => boxed(&rows).or_else(|| open(&rows)),
+        Kind::OpenCode => barred(&rows),
         Kind::Pi => boxed(&rows).or_else(|| ruled(&rows)),
     }?;
     Some(Composer { text })
@@ -67,7 +73,7 @@ pub fn find(kind: Kind, screen: &str) -> Option<Composer> {
 /// The same for a program of which nothing is known: only composers that nothing else looks like.
 pub fn find_any(screen: &str) -> Option<Composer> {
     let rows = rows(screen);
-    let text = prompted(&rows).or_else(|| boxed(&rows))?;
+    let text = prompted(&rows).or_else(|| boxed(&rows)).or_else(|| barred(&rows))?;
     Some(Composer { text })
 }
 
@@ -102,11 +108,20 @@ impl Composer {
     /// Whether it holds one mark that stands for a long text that was pasted, and nothing else.
     pub fn is_paste_mark(&self) -> bool {
         let inner = self.text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        inner.is_some_and(|inner| {
+        let is_words = inner.is_some_and(|inner| {
             let inner = inner.to_ascii_lowercase();
-            (inner.starts_with("pasted text #") || inner.starts_with("paste #"))
+            ["pasted text #", "paste #", "pasted ~"].iter().any(|mark| inner.starts_with(mark))
                 && !inner.contains(['[', ']'])
-        })
+        });
+        // OMP's is a picture and a number.
+        let is_picture = self.text.split_once(" #").is_some_and(|(picture, number)| {
+            picture.chars().count() <= 2
+                && !picture.is_ascii()
+                && !picture.chars().any(char::is_alphanumeric)
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        is_words || is_picture
     }
 
     /// The text without blanks: rows are broken anywhere, and filled up.
@@ -115,10 +130,16 @@ impl Composer {
     }
 }
 
-/// Claude's: rule, prompt row, further rows, rule; the lowest one.
+/// Claude's: rule, prompt row, further rows, rule; the lowest one. What a person draws is indented, unlike the rules.
 fn prompted(rows: &[Row]) -> Option<String> {
     let rules: Vec<usize> = (0..rows.len()).filter(|&at| is_rule(&rows[at])).collect();
-    rules.windows(2).rev().find_map(|pair| prompt_between(&rows[pair[0] + 1..pair[1]]))
+    let start = |at: usize| rows[at].bounds().0;
+    rules.iter().enumerate().rev().find_map(|(n, &lower)| {
+        let upper = *rules[..n].iter().rfind(|&&upper| start(upper) == start(lower))?;
+        let between = &rows[upper + 1..lower];
+        let text = if is_scrolled(&rows[upper]) { indented(between) } else { prompt_between(between) };
+        text.map(|text| with_hidden(text, [&rows[upper], &rows[lower]]))
+    })
 }
 
 fn prompt_between(rows: &[Row]) -> Option<String> {
@@ -131,27 +152,44 @@ fn prompt_between(rows: &[Row]) -> Option<String> {
         '!' if is_spaced => 0,
         _ => return None,
     };
-    let goes_on = |row: &Row| row.is_blank() || row.all.iter().take(2).all(|c| c.is_whitespace());
     if !further.iter().all(goes_on) {
         return None;
     }
     let typed = std::iter::once(&first.bright[skipped..]).chain(further.iter().map(|row| &row.bright[..]));
-    let text = joined(typed);
-    // What Claude Code says in an empty composer on a terminal without faint letters.
-    let is_hint = text.starts_with("Try \"") && text.ends_with('"') && !text.contains('\n');
-    Some(if is_hint { String::new() } else { text })
+    Some(without_hint(joined(typed)))
+}
+
+/// The rows of a prompt whose beginning is not to be seen.
+fn indented(rows: &[Row]) -> Option<String> {
+    let is_all = !rows.is_empty() && rows.iter().all(goes_on);
+    is_all.then(|| joined(rows.iter().map(|row| &row.bright[..])))
+}
+
+/// Whether a row goes on with what Claude Code's prompt row began.
+fn goes_on(row: &Row) -> bool {
+    row.is_blank() || row.all.iter().take(2).all(|c| c.is_whitespace())
+}
+
+/// What the programs say themselves in a composer that is empty, as it reads where faint letters cannot be told.
+fn without_hint(text: String) -> String {
+    let is_hint = ["Try \"", "Ask anything… \""].iter().any(|begin| text.starts_with(begin))
+        && text.ends_with('"')
+        || text == "Press up to edit queued messages";
+    // A narrow terminal breaks OpenCode's.
+    let is_one_row = !text.contains('\n') || text.starts_with("Ask");
+    if is_hint && is_one_row { String::new() } else { text }
 }
 
 /// OMP's, and Pi's with a theme: the foot of a box in which there is room for text, and the box above it.
 fn boxed(rows: &[Row]) -> Option<String> {
-    let foot = rows.iter().rposition(|row| foot_text(row).is_some())?;
-    let body = rows[..foot].iter().rev().take_while(|row| wall_text(row).is_some()).count();
-    let head = rows[..foot - body].last()?.trimmed();
-    if !(head.starts_with(&['╭', '─']) && head.ends_with(&['─', '╮'])) {
-        return None;
-    }
-    let walls = rows[foot - body..foot].iter().filter_map(wall_text);
-    Some(joined(walls.chain(foot_text(&rows[foot]))))
+    (0..rows.len()).rev().find_map(|foot| {
+        let last = foot_text(&rows[foot])?;
+        let body = rows[..foot].iter().rev().take_while(|row| wall_text(row).is_some()).count();
+        let head = rows[..foot - body].last()?.trimmed();
+        let is_head = head.starts_with(&['╭', '─']) && head.ends_with(&['─', '╮']);
+        let walls = rows[foot - body..foot].iter().filter_map(wall_text);
+        is_head.then(|| joined(walls.chain([last])))
+    })
 }
 
 /// What stands in `╰─ … ─╯`; a row of the border alone has no room for text.
@@ -170,30 +208,83 @@ fn wall_text(row: &Row) -> Option<&[char]> {
     Some(&row.bright[start + 1..end - 1])
 }
 
-/// OMP's without a box: a row of states, `╰─ …`, and the rest of the screen indented or blank.
+/// OMP's without a box: a row of states, `╰─ …`, and further rows that are indented; below those a list of commands to
+/// choose from, or nothing.
 fn open(rows: &[Row]) -> Option<String> {
-    let foot = rows.iter().rposition(|row| {
-        let all = row.trimmed();
-        all.starts_with(&['╰', '─']) && all.get(2).is_none_or(|c| *c == ' ')
-    })?;
-    let states = rows[..foot].last()?;
-    let has_states = states.all.iter().filter(|c| **c == '─').count() >= STATES_RUNES
-        && !states.trimmed().starts_with(&['│']);
-    let goes_on = |row: &Row| row.is_blank() || row.all.iter().take(OPEN_INDENT).all(|c| *c == ' ');
-    if !has_states || !rows[foot + 1..].iter().all(goes_on) {
+    (0..rows.len()).rev().find_map(|foot| open_at(rows, foot))
+}
+
+fn open_at(rows: &[Row], foot: usize) -> Option<String> {
+    let all = rows[foot].trimmed();
+    let is_foot = all.starts_with(&['╰', '─']) && all.get(2).is_none_or(|c| *c == ' ');
+    if !is_foot || !is_row_of_states(rows[..foot].last()?) {
+        return None;
+    }
+    let goes_on = |row: &&Row| row.is_blank() || row.all.iter().take(OPEN_INDENT).all(|c| *c == ' ');
+    let further = &rows[foot + 1..];
+    let (further, list) = further.split_at(further.iter().take_while(goes_on).count());
+    let is_list = |row: &Row| row.all.first().is_none_or(|c| c.is_whitespace() || *c == '❯');
+    if !list.iter().all(is_list) {
         return None;
     }
     let (start, _) = rows[foot].bounds();
     let typed = &rows[foot].bright[start + 2..];
-    Some(joined(std::iter::once(typed).chain(rows[foot + 1..].iter().map(|row| &row.bright[..]))))
+    Some(joined(std::iter::once(typed).chain(further.iter().map(|row| &row.bright[..]))))
 }
 
-/// Pi's: what stands between the two lowest rules, with at least a row for it.
+fn is_row_of_states(row: &Row) -> bool {
+    let row = row.trimmed();
+    let has_line = row.iter().filter(|c| **c == '─').count() >= STATES_RUNES;
+    // In a narrow terminal little is left of the line that says how full the model's context is.
+    let has_gauge = row.contains(&'%') && row.last() == Some(&'─');
+    (has_line || has_gauge) && !row.starts_with(&['│'])
+}
+
+/// OpenCode's: rows behind `┃`, of which the last one tells the mode, on a thick rule. A list of commands to choose from
+/// may stand on top, with a bar at either side.
+fn barred(rows: &[Row]) -> Option<String> {
+    let foot = rows.iter().rposition(|row| {
+        row.trimmed()
+            .strip_prefix(&['╹'])
+            .is_some_and(|rest| rest.len() >= THICK_RUNES && rest.iter().all(|c| *c == '▀'))
+    })?;
+    let has_bar = |row: &&Row| row.trimmed().first() == Some(&'┃');
+    let top = foot - rows[..foot].iter().rev().take_while(has_bar).count();
+    let in_list = |row: &&Row| row.trimmed().len() > 1 && row.trimmed().last() == Some(&'┃');
+    let top = top + rows[top..foot].iter().take_while(in_list).count();
+    let behind = |row: &'_ Row| row.bounds().0 + 1;
+    let (mode, typed) = rows[top..foot].split_last().filter(|(_, typed)| !typed.is_empty())?;
+    let text = joined(typed.iter().map(|row| &row.bright[behind(row)..]));
+    // What is typed there next goes to a shell.
+    let is_shell = joined(std::iter::once(&mode.all[behind(mode)..])) == "Shell";
+    Some(if is_shell { format!("!{text}") } else { without_hint(text) })
+}
+
+/// Pi's: what stands between the two lowest rules that are equally wide, with at least a row for it. A narrower one is
+/// somebody's text.
 fn ruled(rows: &[Row]) -> Option<String> {
     let lower = rows.iter().rposition(is_rule)?;
-    let upper = rows[..lower].iter().rposition(is_rule)?;
+    // Some signs of a label take two columns.
+    let is_as_wide = |row: &Row| {
+        let wide = row.all.iter().filter(|c| !c.is_ascii() && **c != '─').count();
+        row.all.len() + wide >= rows[lower].all.len()
+    };
+    let upper = rows[..lower].iter().rposition(|row| is_rule(row) && is_as_wide(row))?;
     let between = &rows[upper + 1..lower];
-    (!between.is_empty()).then(|| joined(between.iter().map(|row| &row.bright[..])))
+    let text = joined(between.iter().map(|row| &row.bright[..]));
+    (!between.is_empty()).then(|| with_hidden(text, [&rows[upper], &rows[lower]]))
+}
+
+/// Whether a rule says that rows above or below it are not shown: `─── ↑ 3 more ───`.
+fn is_scrolled(rule: &Row) -> bool {
+    let label = rule.trimmed().iter().find(|c| !matches!(c, '─' | ' '));
+    matches!(label, Some('↑' | '↓'))
+}
+
+/// A composer of which a part is hidden is not empty, even if the rest is.
+fn with_hidden(text: String, rules: [&Row; 2]) -> String {
+    let is_hidden = text.is_empty() && rules.into_iter().any(is_scrolled);
+    if is_hidden { "…".to_owned() } else { text }
 }
 
 /// A row that is a line: it begins and ends with `─`, of which it has several, and has at most one label, with a

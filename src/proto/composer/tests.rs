@@ -26,6 +26,8 @@ fn claude_code_has_a_prompt_between_two_rules() {
     is(Kind::Claude, &claude("❯ one\n  two\n\n  three"), "one\ntwo\n\nthree");
     is(Kind::Claude, &claude("❯\n  only below"), "only below");
     is(Kind::Claude, &claude("❯ Try \"how does this work?\""), "");
+    is(Kind::Claude, &claude("❯ Press up to edit queued messages"), "");
+    is(Kind::Claude, &claude("❯ Try \"a\"\n  and \"b\""), "Try \"a\"\nand \"b\"");
     is(Kind::Claude, &claude("! rm -r target"), "! rm -r target");
     is(Kind::Claude, &claude("!"), "!");
     let labelled = claude("❯ a").replacen("────────────────────", "────────────── plan ──", 1);
@@ -100,6 +102,77 @@ fn omp_without_a_box_has_a_row_of_states_above() {
 }
 
 #[test]
+fn a_draft_that_is_longer_than_its_composer_is_one() {
+    let rule = "────────────────────────────────────\n";
+    let above = "─── ↑ 28 more ──────────────────────\n";
+    let below = "─── ↓ 2 more ───────────────────────\n";
+    let foot = "  ⏵⏵ auto mode on\n";
+    is(Kind::Claude, &format!("{above}  tall word\n  tall\n{rule}{foot}"), "tall word\ntall");
+    is(Kind::Claude, &format!("{above}\n{below}{foot}"), "…");
+    is(Kind::Claude, &format!("{rule}❯ first\n  second\n{below}{foot}"), "first\nsecond");
+    is(Kind::Claude, &format!("{rule}❯\n{below}{foot}"), "…");
+    is_none(Kind::Claude, &format!("{above}not indented\n{rule}{foot}"));
+    is_none(Kind::Claude, &format!("{above}{rule}{foot}"));
+    is(Kind::Pi, &format!("{above}\n\n{rule}~/work\n"), "…");
+    is(Kind::Pi, &format!("{above}a\n{below}~/work\n"), "a");
+}
+
+#[test]
+fn what_a_person_draws_is_no_part_of_the_composer() {
+    let line = "────────────";
+    is(Kind::Claude, &claude(&format!("❯\n  {line}\n")), line);
+    is(Kind::Claude, &claude(&format!("❯ a\n  {line}\n  {line}\n  b")), &format!("a\n{line}\n{line}\nb"));
+    let rule = "────────────────────────\n";
+    is(Kind::Pi, &format!("{rule}a\n{line}\n\n{rule}~/work\n"), &format!("a\n{line}"));
+    is(Kind::Pi, &format!("── 日本語 ──────────────\n\n{rule}~/work\n"), "");
+    let states = " π > ⬢ model > ~/work ▶────12%──────╎──┃──128K─\n";
+    is(Kind::Omp, &format!("{states}╰─ src\n   ╰─ main.rs\n"), "src\n╰─ main.rs");
+    is(Kind::Omp, &format!("{BOX_HEAD}│  ╰─ a ─╯  │\n╰─      ─╯\n"), "╰─ a ─╯");
+}
+
+#[test]
+fn omp_s_row_of_states_may_be_short_and_a_list_of_commands_below() {
+    let states = "text\n\n π > ⬢ model > 🗑 …-transit/work ▶─16%╎┃100K─\n";
+    is(Kind::Omp, &format!("{states}╰─\n\n"), "");
+    is(Kind::Omp, &format!("{states}╰─ half\n   typed\n"), "half\ntyped");
+    let list = "❯ 🛡  security   Plan, run and compare    █\n                security scans   │\n  ⚙  setup  Open setup  │\n";
+    is(Kind::Omp, &format!("{states}╰─ /\n{list}"), "/");
+    is(Kind::Omp, &format!("{states}╰─ one\n   two\n  ⚙  setup  Open setup\n"), "one\ntwo");
+    is_none(Kind::Omp, "src 50%\n╰─ main.rs\n");
+    is_none(Kind::Omp, "├── src\n╰─ main.rs\n");
+}
+
+/// OpenCode's composer with these rows in it.
+fn opencode(rows: &[&str], mode: &str) -> String {
+    let rows: String = rows.iter().map(|row| format!("  ┃  {row}\n")).collect();
+    let foot = "  ╹▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀\n        tab agents  ctrl+p commands\n";
+    format!("  ┃\n  ┃  what was said before\n  ┃\n\n     An answer.\n\n{rows}  ┃\n  ┃  {mode}\n{foot}")
+}
+
+#[test]
+fn opencode_writes_behind_a_bar() {
+    let (kind, mode) = (Kind::OpenCode, "Build · model");
+    is(kind, &opencode(&["", ""], mode), "");
+    is(kind, &opencode(&["", "Ask anything… \"Fix a TODO in the codebase\""], mode), "");
+    is(kind, &opencode(&["", "Ask anything… \"What is the tech stack of", "this project?\""], mode), "");
+    is(kind, &opencode(&["", "half typed"], mode), "half typed");
+    is(kind, &opencode(&["", "one", "", "three ┃"], mode), "one\n\nthree ┃");
+    let list = ["/agents     Switch agent      ┃", "/connect    Connect provider  ┃", "", "/"];
+    is(kind, &opencode(&list, mode), "/");
+    is(kind, &opencode(&["", "ls"], "Shell"), "!ls");
+    is(kind, &opencode(&["", ""], "Shell"), "!");
+    assert_eq!(find_any(&opencode(&["", "a"], mode)).unwrap().text, "a");
+    let said = "  ┃\n  ┃  what was said\n  ┃\n\n";
+    for other in
+        [said, "  ╹▀▀▀▀▀▀▀▀▀▀▀▀\n", "  ┃  mode\n  ╹▀▀▀▀▀▀▀▀▀▀▀▀\n", "  ┃\n  ┃  a\n  ╹▀▀▀ not a rule\n"]
+    {
+        is_none(kind, other);
+    }
+    is_none(kind, &claude("❯ a"));
+    is_none(Kind::Claude, &opencode(&["", "a"], mode));
+}
+
+#[test]
 fn pi_writes_between_two_rules() {
     let rule = "────────────────────────\n";
     let foot = "~/work\n0.0%/128k (auto)   model\n";
@@ -135,10 +208,19 @@ fn an_envelope_of_ours_is_known_however_it_is_broken() {
     let tail = holding("the end of it\n</transit>");
     assert!(tail.is_end_of_envelope() && !tail.is_envelope() && !tail.holds(id));
     assert!(!holding(ours).is_end_of_envelope() && !holding("a draft").is_end_of_envelope());
-    for mark in ["[Pasted text #1 +12 lines]", "[paste #3 +42 lines]", "[Paste #1 4000 chars]"] {
+    let marks = [
+        "[Pasted text #1 +12 lines]",
+        "[paste #3 +42 lines]",
+        "[Paste #1 4000 chars]",
+        "[Pasted ~30 lines]",
+        "📄 #1",
+    ];
+    for mark in marks {
         assert!(holding(mark).is_paste_mark(), "{mark}");
     }
-    for other in ["[Image #1]", "[Pasted text #1] and", "[paste #1] [paste #2]", "paste #1"] {
+    for other in
+        ["[Image #1]", "[Pasted text #1] and", "[paste #1] [paste #2]", "paste #1", "a #1", "📄 #", "📄 #1 a"]
+    {
         assert!(!holding(other).is_paste_mark(), "{other}");
     }
 }
@@ -162,6 +244,8 @@ fn no_screen_breaks_it() {
         "é",
         "\x1b(",
         "!",
+        "┃",
+        "╹▀▀▀▀▀▀▀▀",
     ];
     let mut seed = 7_u32;
     for _ in 0..20_000 {
@@ -170,7 +254,7 @@ fn no_screen_breaks_it() {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             screen.push_str(pieces[(seed >> 16) as usize % pieces.len()]);
         }
-        for kind in [Kind::Claude, Kind::Omp, Kind::Pi] {
+        for kind in [Kind::Claude, Kind::Omp, Kind::OpenCode, Kind::Pi] {
             let _ = find(kind, &screen);
         }
         let _ = find_any(&screen);

@@ -282,7 +282,9 @@ impl Checker {
                 }
             }
             DaemonFrame::Send(message) => self.sends.asked(&["send", &message.id]),
-            DaemonFrame::DeliverAck { id, agent } => self.delivery(connection, &id, agent.as_deref(), true),
+            DaemonFrame::DeliverAck { id, agent, .. } => {
+                self.delivery(connection, &id, agent.as_deref(), true)
+            }
             DaemonFrame::DeliverNak { id, agent, .. } => {
                 self.delivery(connection, &id, agent.as_deref(), false);
             }

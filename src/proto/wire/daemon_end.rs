@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{AgentInfo, DaemonFrame, NakCode, PROTO, RpcError, SendFrame, WorkerFrame, close, decode_worker};
 use crate::clock::{Bucket, Mono};
 use crate::limits;
+use crate::proto::agent::VIA_SCREEN;
 use crate::proto::outputs::Outputs;
 use crate::proto::{Decoded, Input, Output};
 use crate::text;
@@ -186,7 +187,18 @@ impl DaemonEnd {
 
     /// Says that a delivery is durably in its agent's session.
     pub fn deliver_ack(&mut self, id: &str, agent: &str) {
-        self.say(&DaemonFrame::DeliverAck { id: id.to_owned(), agent: Some(agent.to_owned()) }, None);
+        self.ack(id, agent, None);
+    }
+
+    /// Says that a terminal has shown a delivery, which is all that is known of it. A Worker that does not know the
+    /// difference takes it as settled all the same.
+    pub fn deliver_seen(&mut self, id: &str, agent: &str) {
+        self.ack(id, agent, Some(VIA_SCREEN.to_owned()));
+    }
+
+    fn ack(&mut self, id: &str, agent: &str, via: Option<String>) {
+        let (id, agent) = (id.to_owned(), Some(agent.to_owned()));
+        self.say(&DaemonFrame::DeliverAck { id, agent, via }, None);
     }
 
     /// Says that a delivery did not reach its agent.

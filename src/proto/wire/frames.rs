@@ -27,13 +27,16 @@ pub enum DaemonFrame {
     },
     /// A message of one of the host's agents.
     Send(SendFrame),
-    /// A delivery is durably in the agent's session.
+    /// A delivery is durably in the agent's session, or its terminal has shown it.
     DeliverAck {
         /// The id of the deliver frame.
         id: String,
         /// Its agent; an older daemon leaves it out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,
+        /// How that is known, if not by the session: [`VIA_SCREEN`](crate::proto::agent::VIA_SCREEN).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<String>,
     },
     /// A delivery did not reach the agent.
     DeliverNak {

@@ -337,7 +337,10 @@ fn the_daemon_s_frames_become_events_and_a_pong_is_answered() {
     let text = DaemonFrame::Send(message("tx_1", "a")).encode();
     assert_eq!(heard(&mut end, &text, 1).events, [WorkerEvent::Send(message("tx_1", "a"))]);
     let ack = heard(&mut end, r#"{"t":"deliver_ack","id":"tx_1"}"#, 1);
-    assert_eq!(ack.events, [WorkerEvent::DeliverAck { id: "tx_1".into(), agent: None }]);
+    assert_eq!(ack.events, [WorkerEvent::DeliverAck { id: "tx_1".into(), agent: None, is_only_seen: false }]);
+    let seen = heard(&mut end, r#"{"t":"deliver_ack","id":"tx_1","agent":"a","via":"screen"}"#, 1);
+    let agent = Some("a".to_owned());
+    assert_eq!(seen.events, [WorkerEvent::DeliverAck { id: "tx_1".into(), agent, is_only_seen: true }]);
     let text = r#"{"t":"deliver_nak","id":"tx_1","agent":"jess","code":"draft_busy","retryable":true}"#;
     let (id, agent, code) = ("tx_1".into(), Some("jess".into()), "draft_busy".into());
     assert_eq!(

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{AgentInfo, DaemonFrame, NakCode, PROTO, RpcError, SendFrame, WorkerFrame, close, decode_daemon};
 use crate::clock::{Bucket, Mono};
 use crate::limits;
+use crate::proto::agent::VIA_SCREEN;
 use crate::proto::outputs::Outputs;
 use crate::proto::{Decoded, Input, Output};
 
@@ -33,12 +34,14 @@ pub enum WorkerEvent {
     Roster(Vec<AgentInfo>),
     /// A message. It is answered with `send_ack` once it is committed, or with `send_nak`.
     Send(SendFrame),
-    /// A delivery is durably in its agent's session.
+    /// A delivery is durably in its agent's session, or its terminal has shown it.
     DeliverAck {
         /// The id of the deliver frame.
         id: String,
         /// Its agent; an older daemon does not say.
         agent: Option<String>,
+        /// All that is known is that the terminal has shown it.
+        is_only_seen: bool,
     },
     /// A delivery did not reach its agent.
     DeliverNak {
@@ -228,7 +231,10 @@ impl WorkerEnd {
         match frame {
             DaemonFrame::Roster { agents } => self.out.event(WorkerEvent::Roster(agents)),
             DaemonFrame::Send(message) => self.out.event(WorkerEvent::Send(message)),
-            DaemonFrame::DeliverAck { id, agent } => self.out.event(WorkerEvent::DeliverAck { id, agent }),
+            DaemonFrame::DeliverAck { id, agent, via } => {
+                let is_only_seen = via.as_deref() == Some(VIA_SCREEN);
+                self.out.event(WorkerEvent::DeliverAck { id, agent, is_only_seen });
+            }
             DaemonFrame::DeliverNak { id, agent, code, retryable } => {
                 self.out.event(WorkerEvent::DeliverNak { id, agent, code, retryable });
             }

@@ -16,7 +16,8 @@ pub struct Listed {
     pub seq: i64,
     /// `tx_…`.
     pub id: String,
-    /// `queued` while a delivery of it can still succeed; then `dead` if one of them did not, else `injected`.
+    /// `queued` while a delivery of it can still succeed; then `dead` if one of them did not, `shown` if
+    /// one was only shown by a terminal, else `injected`.
     pub state: String,
     /// The sender's address.
     pub from: String,
@@ -42,7 +43,9 @@ impl Listed {
               WHEN EXISTS (SELECT 1 FROM message_delivery d WHERE d.message_seq = m.seq AND d.state = 'queued')
               THEN 'queued'
               WHEN EXISTS (SELECT 1 FROM message_delivery d WHERE d.message_seq = m.seq AND d.state = 'dead')
-              THEN 'dead' ELSE 'injected' END";
+              THEN 'dead'
+              WHEN EXISTS (SELECT 1 FROM message_delivery d WHERE d.message_seq = m.seq AND d.state = 'shown')
+              THEN 'shown' ELSE 'injected' END";
 
     fn query(wanted: &str) -> String {
         format!(
@@ -260,7 +263,8 @@ mod tests {
     #[test]
     fn a_list_keeps_to_a_state() {
         with_messages(4, |tx, org| {
-            messages::injected(tx, org, "beta", "tx_000000000001", None, NOW).unwrap();
+            messages::arrived(tx, org, "beta", "tx_000000000001", None, messages::Arrival::Injected, NOW)
+                .unwrap();
             let rejected = ("adapter_rejected", false);
             messages::refused(tx, (org, "beta"), "tx_000000000002", None, rejected, NOW).unwrap();
             messages::refuse(tx, org, "alpha", &frame(9, "eve@beta"), NakCode::NoRoute, NOW).unwrap();
@@ -293,7 +297,7 @@ mod tests {
             assert_eq!(code(cancel(tx, org, id, later)), "not_queued");
             assert_eq!(list(tx, org, &Wanted::default(), 0, 9).unwrap().len(), 2, "nobody is told");
             assert_eq!(messages::due(tx, &queue(org), 0, later, 9).unwrap().len(), 1);
-            messages::injected(tx, org, "beta", id, None, later).unwrap();
+            messages::arrived(tx, org, "beta", id, None, messages::Arrival::Injected, later).unwrap();
             assert_eq!(get(tx, org, id).unwrap().unwrap().0.state, "dead", "a late ack does not revive it");
 
             let end = NOW + DELIVERY_TTL;

@@ -1,10 +1,10 @@
-//! Messages, direct and to rooms, and their deliveries: queued → injected | dead.
+//! Messages, direct and to rooms, and their deliveries: queued → injected | shown | dead.
 //!
 //! A queue belongs to one agent and is read along `seq`. A delivery that was refused, or whose answer was lost
 //! with its connection, is *held* until it is settled: the sender's later messages to the same agent wait behind
 //! it.
 //!
-//! [`take`] and [`post`] are how a message comes in, [`due`] what goes out; [`injected`], [`refused`] and [`expire`] are
+//! [`take`] and [`post`] are how a message comes in, [`due`] what goes out; [`arrived`], [`refused`] and [`expire`] are
 //! how a delivery moves on.
 
 mod ending;
@@ -19,7 +19,7 @@ pub use self::ending::expire;
 pub use self::fate::{Fate, Recipient, fate};
 pub use self::queue::{Due, attempted, due, is_held, next_due, overdue};
 pub use self::room::{Place, Posted, post, post_as_operator};
-pub use self::settle::{Refused, injected, injected_by_seq, reconnected, refused, release};
+pub use self::settle::{Arrival, Refused, arrived, arrived_by_seq, reconnected, refused, release};
 pub use self::take::{Known, Taken, known, refuse, take};
 pub use self::text::{Text, text};
 use super::{Row, StoreError};

@@ -134,7 +134,13 @@ fn what_waited_behind_a_held_message_is_not_passed_when_that_is_settled() {
     world.take_from("abe@alpha", 3);
     assert_eq!(world.sent(), [3], "another pair");
     // It is settled, which the link has not heard of yet.
-    world.app.db.write(move |tx| messages::injected(tx, &org_id, "beta", id, Some("bob"), now)).unwrap();
+    world
+        .app
+        .db
+        .write(move |tx| {
+            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
+        })
+        .unwrap();
     world.take(4);
     assert_eq!(world.sent(), [2, 4]);
 }
@@ -190,7 +196,13 @@ fn what_is_new_passes_none_of_many_that_waited_behind_a_held_message() {
     (2..=many).for_each(|n| world.take(n));
     world.take_from("abe@alpha", many + 1);
     assert_eq!(world.sent(), [many + 1], "another pair, and the last one of all");
-    world.app.db.write(move |tx| messages::injected(tx, &org_id, "beta", id, Some("bob"), now)).unwrap();
+    world
+        .app
+        .db
+        .write(move |tx| {
+            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
+        })
+        .unwrap();
     world.dispatch.moved("bob".into());
     let first = world.sent();
     assert!(first.len() < usize::try_from(many).unwrap() - 1, "not all of them at once");

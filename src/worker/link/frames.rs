@@ -9,7 +9,7 @@ use crate::id::IdKind;
 use crate::limits::{ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
 use crate::proto::wire::{AgentInfo, WorkerEvent};
 use crate::store::StoreError;
-use crate::store::ledger::messages::{self, Refused};
+use crate::store::ledger::messages::{self, Arrival, Refused};
 use crate::store::ledger::{Tx, deliveries, directory, roster};
 use crate::text;
 use crate::worker::app::App;
@@ -27,7 +27,10 @@ impl Link {
                 self.unanswered.came(&frame.id, self.app.mono());
                 route::send(&self.app, &self.owner, &self.senders, frame, &self.tell);
             }
-            WorkerEvent::DeliverAck { id, agent } => self.delivered(id, agent),
+            WorkerEvent::DeliverAck { id, agent, is_only_seen } => {
+                let arrival = if is_only_seen { Arrival::Shown } else { Arrival::Injected };
+                self.delivered(id, agent, arrival);
+            }
             WorkerEvent::DeliverNak { id, agent, code, retryable } => {
                 self.refused(id, agent, code, retryable);
             }
@@ -96,7 +99,7 @@ impl Link {
         );
     }
 
-    fn delivered(&mut self, id: String, agent: Option<String>) {
+    fn delivered(&mut self, id: String, agent: Option<String>, arrival: Arrival) {
         let agent = self.panes.name_now(agent);
         let seq = self.dispatch.acknowledged(&id, agent.as_deref());
         let (owner, now) = (self.owner.clone(), self.app.wall());
@@ -112,8 +115,8 @@ impl Link {
                     return Ok(None);
                 }
                 match seq {
-                    Some(seq) => messages::injected_by_seq(tx, org_id, seq, now),
-                    None => messages::injected(tx, org_id, host, &id, agent.as_deref(), now),
+                    Some(seq) => messages::arrived_by_seq(tx, org_id, seq, arrival, now),
+                    None => messages::arrived(tx, org_id, host, &id, agent.as_deref(), arrival, now),
                 }
             },
             |_, moved| moved.map(Note::Moved),

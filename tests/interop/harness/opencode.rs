@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{BODY, Desk, Provider, SLOW, Terminal, connected, install, message, package};
+use super::{BODY, Desk, Provider, SLOW, Terminal, bob_answers, connected, event, install, message, package};
 use crate::rig::Rig;
 use crate::support::{Background, Home, Sink, eventually_within, http, request};
 
@@ -23,7 +23,7 @@ fn prepare(home: &Home, provider: &Provider) {
     });
     let config = json!({
         "provider": { "fake": fake }, "model": "fake/fake-1", "small_model": "fake/fake-1", "autoupdate": false,
-        "share": "disabled",
+        "share": "disabled", "permission": { "bash": "ask" },
     });
     home.file("config/opencode/opencode.json", config.to_string());
     // OpenCode fetches a library for plugins from npm; this one uses none, and the file says that it is there.
@@ -68,8 +68,9 @@ impl Server {
         let fields = [("Content-Type", "application/json")];
         let body = if method == "GET" { String::new() } else { body.to_string() };
         let answer = http(self.at, &request(method, &path, &fields, body.as_bytes()));
-        assert_eq!(answer.status(), 200, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
-        answer.json()
+        let shown = String::from_utf8_lossy(&answer.body);
+        assert!(matches!(answer.status(), 200 | 204), "{method} {path}: {shown}");
+        if answer.body.is_empty() { Value::Null } else { answer.json() }
     }
 
     /// Makes a session, of a sub-agent if it has a parent.
@@ -137,10 +138,18 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     beside.acked("tx_000000000001");
     assert_eq!(server.said(&other), std::slice::from_ref(&first));
 
+    // So has a copy of the session, which has read what the session had.
+    let copy = server.ask("POST", &format!("/session/{session}/fork"), &json!({}));
+    let mut forked = desk.seat();
+    assert_eq!(copy["id"], forked.session_id());
+    forked.deliver("tx_000000000001", &first);
+    forked.acked("tx_000000000001");
+    assert_eq!(server.said(&forked.session_id()).iter().filter(|text| **text == first).count(), 1);
+
     // The same session in another process tells nothing of itself until it is touched.
     server.process.signal(rustix::process::Signal::KILL);
     server.process.wait();
-    drop((seat, beside));
+    drop((seat, beside, forked));
     server = Server::start(&home, &mut opencode(&home, &serve));
     server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
     let mut seat = desk.seat();
@@ -149,6 +158,39 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
     assert_eq!(server.said(&session).iter().filter(|text| **text == first).count(), 1, "shown once in all");
+}
+
+#[test]
+fn opencode_has_a_reminder_once_and_says_when_it_asks_its_user() {
+    let home = Home::new();
+    let provider = Provider::start(&home);
+    prepare(&home, &provider);
+    let desk = Desk::open(&home);
+    let server = Server::start(&home, &mut opencode(&home, &["serve", "--port", "0"]));
+    let session = server.session(None);
+    let mut seat = desk.seat();
+    let id = "dlv_000000000001";
+    let (first, again) = (event(id, 0), event(id, 1));
+    for envelope in [&first, &first, &again, &again] {
+        seat.deliver(id, envelope);
+        seat.acked(id);
+    }
+    seat.does("idle");
+    assert_eq!(server.said(&session), [first.clone(), again.clone()]);
+
+    let prompt = json!({ "parts": [{ "type": "text", "text": "run echo it" }] });
+    server.ask("POST", &format!("/session/{session}/prompt_async"), &prompt);
+    seat.does("blocked");
+    // What comes meanwhile is kept, and answers no question.
+    let envelope = message("tx_000000000001", "hello");
+    seat.deliver("tx_000000000001", &envelope);
+    seat.acked("tx_000000000001");
+    assert_eq!(server.said(&session).last(), Some(&envelope));
+    let asked = server.ask("GET", "/permission", &Value::Null);
+    assert_eq!(asked[0]["patterns"], json!(["echo it"]), "still to be answered");
+    let reply = format!("/permission/{}/reply", asked[0]["id"].as_str().unwrap());
+    server.ask("POST", &reply, &json!({ "reply": "once" }));
+    seat.does("idle");
 }
 
 #[test]
@@ -168,7 +210,7 @@ fn what_a_person_types_into_opencode_stays_while_an_envelope_comes() {
     seat.deliver("tx_000000000001", &envelope);
     seat.acked("tx_000000000001");
     seat.does("idle");
-    terminal.shows("schema=\"transit/1\"");
+    terminal.shows("id=\"tx_000000000001\"");
     terminal.types("ft of mine");
     terminal.shows("half a draft of mine");
 }
@@ -193,19 +235,24 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     );
     assert!(posted.json()["message"].as_str().unwrap().starts_with("the model answers dlv_"));
     assert_eq!(server.said(&other), [""; 0]);
+    let mut amy = rig.listen("amy");
+    bob_answers(&rig, &mut amy);
 
     rig.kill_daemon();
     assert_eq!(rig.post("build-2", "while the daemon is away").status(), 202);
     rig.start_daemon();
-    assert_eq!(sink.next().json()["event_key"], "build-2");
+    let posted = sink.next().json();
+    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-2")));
 
     server.process.signal(rustix::process::Signal::KILL);
     server.process.wait();
     assert_eq!(rig.post("build-3", "while OpenCode is away").status(), 202);
     server = Server::start(&rig.home, &mut opencode(&rig.home, &["serve", "--port", "0"]));
     server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
-    assert_eq!(sink.next().json()["event_key"], "build-3");
+    let posted = sink.next().json();
+    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-3")));
     assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
+    bob_answers(&rig, &mut amy);
     let events = server.said(&session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
     assert_eq!(events, 3, "each was shown once");
 }

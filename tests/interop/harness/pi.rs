@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{BODY, Desk, Provider, Terminal, connected, install, message, package};
+use super::{BODY, Desk, Provider, Terminal, bob_answers, connected, event, install, message, package};
 use crate::rig::Rig;
 use crate::support::{Background, Home, Sink, eventually};
 
@@ -90,10 +90,11 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     seat.deliver("tx_000000000002", &second);
     seat.acked("tx_000000000002");
     seat.deliver("tx_000000000003", &third);
+    assert!(!said(&home, &session).contains(&third));
     provider.go_on();
     seat.acked("tx_000000000003");
+    assert_eq!(said(&home, &session), [first.clone(), second, third], "at the moment of the ack");
     seat.does("idle");
-    assert_eq!(said(&home, &session), [first.clone(), second, third]);
 
     // The same session in another process.
     pi.signal(rustix::process::Signal::KILL);
@@ -106,6 +107,15 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     seat.deliver("tx_000000000001", &first);
     seat.acked("tx_000000000001");
     assert_eq!(said(&home, &session).iter().filter(|text| **text == first).count(), 1, "shown once in all");
+
+    // A copy of the session is another agent, which has read what the session had.
+    pi.write("{\"id\":\"0\",\"type\":\"clone\"}\n");
+    let mut seat = desk.seat();
+    let copy = seat.session_id();
+    assert_ne!(copy, session);
+    seat.deliver("tx_000000000001", &first);
+    seat.acked("tx_000000000001");
+    assert_eq!(said(&home, &copy).iter().filter(|text| **text == first).count(), 1);
 
     // Another session in the same process.
     pi.write("{\"id\":\"1\",\"type\":\"new_session\"}\n");
@@ -137,6 +147,39 @@ fn what_a_person_types_into_pi_stays_while_an_envelope_comes() {
 }
 
 #[test]
+fn pi_has_a_reminder_once_and_says_when_it_asks_its_user() {
+    let home = Home::new();
+    let provider = Provider::start(&home);
+    prepare(&home, &provider);
+    let ask = r#"export default (pi) => pi.registerCommand("ask", {
+        description: "asks", handler: async (_args, ctx) => { await ctx.ui.confirm("A question", "So?"); },
+    });"#;
+    home.file("pi/extensions/ask.js", ask);
+    let desk = Desk::open(&home);
+    let mut pi = rpc(&home, &[]);
+    let mut seat = desk.seat();
+    let id = "dlv_000000000001";
+    let (first, again) = (event(id, 0), event(id, 1));
+    for envelope in [&first, &first, &again, &again] {
+        seat.deliver(id, envelope);
+        seat.acked(id);
+    }
+    seat.does("idle");
+    assert_eq!(said(&home, &seat.session_id()), [first, again]);
+
+    pi.write("{\"id\":\"1\",\"type\":\"prompt\",\"message\":\"/ask\"}\n");
+    seat.does("blocked");
+    let asked = eventually(|| {
+        let lines = pi.pending_lines();
+        let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.into_iter().find(|line| line["method"] == "confirm")
+    });
+    let answer = json!({ "type": "extension_ui_response", "id": asked["id"], "confirmed": true });
+    pi.write(format!("{answer}\n"));
+    seat.does("idle");
+}
+
+#[test]
 fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     let sink = Sink::start(&[200]);
     let mut rig = Rig::start(&format!("http://{}/reply/", sink.at));
@@ -153,11 +196,15 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     assert!(posted.json()["message"].as_str().unwrap().starts_with("the model answers dlv_"));
     assert!(rig.verify_callback(&posted).status.success());
 
+    let mut amy = rig.listen("amy");
+    bob_answers(&rig, &mut amy);
+
     // The daemon goes away and comes back; the agent is there again by itself.
     rig.kill_daemon();
     assert_eq!(rig.post("build-2", "while the daemon is away").status(), 202);
     rig.start_daemon();
-    assert_eq!(sink.next().json()["event_key"], "build-2");
+    let posted = sink.next().json();
+    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-2")));
 
     // Pi goes away and its session is resumed: under the same name, though nothing tells it.
     let session = connected(&rig.home, "bob")["session_id"].as_str().unwrap().to_owned();
@@ -166,8 +213,10 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     assert_eq!(rig.post("build-3", "while Pi is away").status(), 202);
     let path = file_of(&rig.home, &session).unwrap();
     let _running = rpc(&rig.home, &["--session", path.to_str().unwrap()]);
-    assert_eq!(sink.next().json()["event_key"], "build-3");
+    let posted = sink.next().json();
+    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-3")));
     assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
+    bob_answers(&rig, &mut amy);
     let events = said(&rig.home, &session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
     assert_eq!(events, 3, "each was shown once");
 }

@@ -3,8 +3,8 @@
 
 It speaks as much of OpenAI's chat completions and of Anthropic's messages as those agents need, streamed. To a
 message that is a transit/1 envelope it answers with a call of the tool send_message, or chat_reply for an event, if it
-was offered that; to anything else, and to the result of a tool, with a word. While the file that --hold names is there, it lets requests
-wait, which is how a test keeps an agent at work.
+was offered that; to `run COMMAND` with a call of the tool bash; to anything else, and to the result of a tool, with a
+word. While the file that --hold names is there, it lets requests wait, which is how a test keeps an agent at work.
 
 The first line on stdout is its URL. Each request is a line in the file that --log names.
 """
@@ -28,11 +28,17 @@ def texts(content):
 
 
 def calls(message):
-    """The names of the tools that a message calls."""
+    """The tools that a message calls: their names, and their arguments as text."""
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    names = [part["name"] for part in parts if part.get("type") == "tool_use"]
-    return names + [call["function"]["name"] for call in message.get("tool_calls") or []]
+    own = [(part["name"], json.dumps(part["input"])) for part in parts if part.get("type") == "tool_use"]
+    functions = [call["function"] for call in message.get("tool_calls") or []]
+    return own + [(function["name"], function["arguments"]) for function in functions]
+
+
+def tool_names(request):
+    """The names of the tools that are offered."""
+    return [tool.get("name") or tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
 
 
 def reply_to(envelope):
@@ -48,25 +54,29 @@ def reply_to(envelope):
 def decide(request):
     """What to answer: ("text", words) or ("call", tool, arguments)."""
     messages = request.get("messages", [])
-    found = [(at, ENVELOPE.findall("\n".join(texts(message.get("content"))))) for at, message in enumerate(messages)]
-    found = [(at, envelopes[-1]) for at, envelopes in found if envelopes]
+    newest = messages[-1] if messages else {}
+    order = re.match(r"run (.+)", "".join(texts(newest.get("content"))))
+    if newest.get("role") == "user" and order and "bash" in tool_names(request):
+        return ("call", "bash", {"command": order[1], "description": "what was asked for"})
+    found = [envelope for message in messages for envelope in ENVELOPE.findall("\n".join(texts(message.get("content"))))]
     if not found:
         return ("text", "I have read it.")
-    at, envelope = found[-1]
-    wanted, arguments = reply_to(envelope)
-    called = [name for message in messages[at:] for name in calls(message)]
-    if any(name.endswith(wanted) for name in called):
+    wanted, arguments = reply_to(found[-1])
+    # Not by what stands behind it: an envelope that came in the middle of a turn is always put last.
+    called = [call for message in messages for call in calls(message)]
+    shown = len({envelope for envelope in found if envelope[1] == found[-1][1]})
+    if sum(found[-1][1] in text and "ToolSearch" not in name for name, text in called) >= shown:
         return ("text", "I have answered.")
-    names = [tool.get("name") or tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
+    names = tool_names(request)
     tool = next((name for name in names if name.endswith(wanted)), None)
     if tool:
         return ("call", tool, arguments)
     # OMP mounts the tools of its MCP servers as files, which are called by writing to them.
     mounted = re.search(rf"mcp__\w*{wanted}\b", json.dumps(messages))
-    if mounted and "write" in names and "write" not in called:
+    if mounted and "write" in names:
         return ("call", "write", {"path": f"xd://{mounted[0]}", "content": json.dumps(arguments)})
     # Claude Code offers the tools of its MCP servers only once they were searched for.
-    if "ToolSearch" in names and "ToolSearch" not in called:
+    if "ToolSearch" in names and "ToolSearch" not in [name for name, _ in called]:
         return ("call", "ToolSearch", {"query": wanted, "max_results": 5})
     return ("text", "I have read it.")
 

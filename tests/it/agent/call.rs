@@ -70,7 +70,12 @@ fn a_call_that_fails_says_why_and_prints_nothing() {
         assert_eq!(ran.status.code(), Some(exit), "{answer}");
         assert!(ran.stdout.is_empty());
         let said = text(&ran.stderr);
-        assert_eq!(said.lines().count(), 1, "{said}");
+        // What became of a call whose answer is lost, nobody knows.
+        let is_lost = !answer.ends_with('\n');
+        assert_eq!(
+            (said.lines().count(), said.contains("may have been done")),
+            (1 + usize::from(is_lost), is_lost)
+        );
         if let Some(code) = answer.split('"').nth(5).filter(|code| code.contains('_')) {
             assert!(said.starts_with("transit-agent: mark_handled: ") && said.contains(code), "{said}");
         }

@@ -190,6 +190,41 @@ fn what_cannot_be_edited_is_told_and_left_alone() {
 }
 
 #[test]
+fn what_is_read_only_or_a_link_to_nothing_is_left_alone_and_all_else_with_it() {
+    let home = Home::new();
+    for dir in [".claude", "dotfiles"] {
+        std::fs::create_dir(home.path(dir)).unwrap();
+    }
+    let settings = home.file(".claude/settings.json", "{}");
+    std::fs::set_permissions(&settings, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let refused = |why: &str| {
+        let before = files(&home.path(".claude"));
+        for args in [&["install", "claude"][..], &["install", "claude", "--force"]] {
+            let out = agent(&home, args);
+            assert_eq!(out.status.code(), Some(73));
+            assert!(text(&out.stderr).contains(why) && out.stdout.is_empty(), "{}", text(&out.stderr));
+        }
+        assert_eq!(files(&home.path(".claude")), before);
+    };
+    refused("it is read-only");
+    std::fs::remove_file(&settings).unwrap();
+    std::os::unix::fs::symlink("nowhere.json", &settings).unwrap();
+    let out = agent(&home, &["install", "claude"]);
+    assert_eq!(out.status.code(), Some(73));
+    assert!(text(&out.stderr).contains("a link to nothing") && settings.is_symlink());
+
+    // A link that leads somewhere stays one, and so does what it leads to.
+    let real = home.file("dotfiles/settings.json", "{}");
+    std::fs::remove_file(&settings).unwrap();
+    std::os::unix::fs::symlink(&real, &settings).unwrap();
+    assert!(agent(&home, &["install", "claude"]).status.success());
+    assert!(settings.is_symlink() && std::fs::read_to_string(&real).unwrap().contains("transit@transit"));
+    assert!(agent(&home, &["uninstall", "claude"]).status.success());
+    assert!(settings.is_symlink());
+    assert_eq!(std::fs::read_to_string(&real).unwrap(), "{}");
+}
+
+#[test]
 fn adapters_are_told_where_the_daemon_is() {
     let home = Home::new();
     let socket = agent(&home, &["socket"]);

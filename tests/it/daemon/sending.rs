@@ -163,6 +163,18 @@ fn without_a_worker_the_sender_hears_once_that_its_message_was_refused() {
     let sent = ask(&home, &call);
     assert_eq!(jess.delivery(), sent["id"].as_str().unwrap());
     jess.ack(sent["id"].as_str().unwrap());
+    // One that waits is told in the answer, and not only when its time is over.
+    let mut call = call;
+    call["wait_ms"] = json!(60_000);
+    let sent = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ask(&home, &call));
+        let id = jess.delivery();
+        jess.nak(&id, "no_thanks", false);
+        asked.join().unwrap()
+    });
+    assert_eq!(sent["warning"], format!("{to} has refused it: no_thanks"), "{sent}");
+    let bounce = omar.delivery();
+    omar.ack(&bounce);
     status_until(&home, |status| status["inbox"] == 0);
 }
 

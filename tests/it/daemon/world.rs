@@ -202,7 +202,9 @@ impl Worker {
     /// The next answer to a delivery: its id, its agent, and `ack` or the code, with a `!` when it is for good.
     pub(super) fn answer(&self) -> (String, String, String) {
         self.wait(|event| match event {
-            WorkerEvent::DeliverAck { id, agent } => Some((id, agent.unwrap(), "ack".to_owned())),
+            WorkerEvent::DeliverAck { id, agent, is_only_seen } => {
+                Some((id, agent.unwrap(), if is_only_seen { "seen" } else { "ack" }.to_owned()))
+            }
             WorkerEvent::DeliverNak { id, agent, code, retryable } => {
                 Some((id, agent.unwrap(), format!("{code}{}", if retryable { "" } else { "!" })))
             }

@@ -66,7 +66,8 @@ pub(super) fn daemon_frame() -> BoxedStrategy<DaemonFrame> {
             .prop_map(|(proto, daemon_ver, host)| { DaemonFrame::Hello { proto, daemon_ver, host } }),
         vec(agent_info(), 0..3).prop_map(|agents| DaemonFrame::Roster { agents }),
         message().prop_map(DaemonFrame::Send),
-        (text(), option::of(text())).prop_map(|(id, agent)| DaemonFrame::DeliverAck { id, agent }),
+        (text(), option::of(text()), option::of(text()))
+            .prop_map(|(id, agent, via)| DaemonFrame::DeliverAck { id, agent, via }),
         (text(), option::of(text()), text(), any::<bool>()).prop_map(|(id, agent, code, retryable)| {
             DaemonFrame::DeliverNak { id, agent, code, retryable }
         }),

@@ -154,7 +154,7 @@ impl Hub {
             WorkerEvent::Hello { .. } => self.hello(conn),
             WorkerEvent::Roster(agents) => assert!(!agents.is_empty()),
             WorkerEvent::Send(message) => self.commit(agenda, conn, HubOp::Admit(message)),
-            WorkerEvent::DeliverAck { id, agent } => {
+            WorkerEvent::DeliverAck { id, agent, .. } => {
                 let agent = agent.expect("our daemon names the agent");
                 let host = &hosts[self.links[&conn].host];
                 assert!(host.has_injected(&id, &agent), "{id} to {agent} was acknowledged without a commit");

@@ -233,6 +233,24 @@ fn only_its_sender_is_told_what_became_of_a_message() {
 }
 
 #[test]
+fn what_a_terminal_has_only_shown_is_not_said_to_be_injected() {
+    let (worker, mut amy, mut bob, _beta) = pair();
+    let id = "tx_000000000001";
+    assert_eq!(amy.send(id, "amy@alpha", "bob@beta", "x")["t"], "send_ack");
+    let delivered = bob.delivered();
+    bob.say(&json!({ "t": "deliver_ack", "id": id, "agent": delivered["agent"], "via": "screen" }));
+    crate::support::eventually(|| {
+        let told = amy.call("amy", "message_status", json!({ "id": id })).unwrap();
+        (told["state"] == "shown" && told["recipients"][0]["state"] == "shown").then_some(())
+    });
+    assert_eq!(worker.admin(&["message", "show", id])["state"], "shown");
+    assert_eq!(worker.admin(&["message", "list", "--state", "shown"])["id"], id);
+    // It is settled all the same: the next one goes out, and it comes no more.
+    assert_eq!(amy.send("tx_000000000002", "amy@alpha", "bob@beta", "y")["t"], "send_ack");
+    assert_eq!(bob.delivered()["id"], "tx_000000000002");
+}
+
+#[test]
 fn what_waits_for_an_agent_follows_it_to_its_new_name() {
     let (_worker, mut amy, mut bob, _beta) = pair();
     let roster = |names: &[(&str, &str)]| {

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use super::harness::{Artifact, Entry};
 use super::{json, source};
 use crate::cli::output::{Exit, Failure};
@@ -142,7 +144,8 @@ pub(super) fn install(artifacts: &[Artifact], force: bool) -> Result<Vec<Step>, 
             }
         })
     };
-    artifacts.iter().map(step).collect()
+    let steps: Result<Vec<Step>, Failure> = artifacts.iter().map(step).collect();
+    all_writable(steps?)
 }
 
 /// What takes an adapter away, the last part first.
@@ -161,13 +164,40 @@ pub(super) fn uninstall(artifacts: &[Artifact], force: bool) -> Result<Vec<Step>
                     let removed = json::remove(&text, &entry.keys);
                     removed.map(|removed| removed.unwrap_or(text)).map_err(|err| not_editable(path, &err))
                 })?;
-                let is_empty = json::is_empty(&edited);
+                // What a link leads to is somebody's, and stays.
+                let is_empty = json::is_empty(&edited) && !path.is_symlink();
                 let action = if is_empty { Action::Remove } else { Action::Edit };
                 Some(Step::new(artifact, action, (!is_empty).then_some(edited)))
             }
         })
     };
-    artifacts.iter().rev().filter_map(|artifact| step(artifact).transpose()).collect()
+    let steps: Result<Vec<Step>, Failure> =
+        artifacts.iter().rev().filter_map(|artifact| step(artifact).transpose()).collect();
+    all_writable(steps?)
+}
+
+/// Refuses all of it where a part could not be done, or somebody has taken care that it is not.
+fn all_writable(steps: Vec<Step>) -> Result<Vec<Step>, Failure> {
+    for Step { path, .. } in steps.iter().filter(|step| step.action != Action::Keep) {
+        let may = |path: &Path| access(path, Access::WRITE_OK).is_ok();
+        let (real, existing) = (path.canonicalize(), path.ancestors().skip(1).find(|dir| dir.exists()));
+        let is_read_only =
+            |path: &Path| !may(path) || path.metadata().is_ok_and(|found| found.permissions().readonly());
+        let dir = real.as_ref().map_or(existing, |real| real.parent());
+        let why = match &real {
+            Err(_) if path.is_symlink() => "it is a link to nothing".to_owned(),
+            Ok(real) if is_read_only(real) => "it is read-only".to_owned(),
+            _ => match dir.filter(|dir| !may(dir)) {
+                Some(dir) => format!("{} is not writable", dir.display()),
+                None => continue,
+            },
+        };
+        let failure = Failure::new(Exit::CannotCreate, format_args!("change {}", path.display()), why);
+        return Err(failure.hint(
+            "nothing was changed; make it writable, or make the change by hand: docs/harnesses.md says which",
+        ));
+    }
+    Ok(steps)
 }
 
 /// Does it: each file is replaced whole, or goes.

@@ -19,21 +19,23 @@ pub struct Fate {
 pub struct Recipient {
     /// The agent's address.
     pub agent: String,
-    /// `queued`, `injected` or `dead`.
+    /// `queued`, `injected`, `shown` or `dead`.
     pub state: String,
     /// Why the last attempt failed, or why it is dead.
     pub error: Option<String>,
 }
 
 impl Fate {
-    /// `queued` while a delivery can still succeed; then `dead` if one of them did not, else `injected`. `committed`
-    /// when it was for nobody: a post to a room with nobody else in it.
+    /// `queued` while a delivery can still succeed; then `dead` if one of them did not; `shown` if of one no more is
+    /// known than that a terminal has shown it; else `injected`. `committed` when it was for nobody: a post to a room
+    /// with nobody else in it.
     pub fn state(&self) -> &'static str {
         let has = |state: &str| self.recipients.iter().any(|recipient| recipient.state == state);
         match self.nak {
             Some(_) => "dead",
             None if has("queued") => "queued",
             None if has("dead") => "dead",
+            None if has("shown") => "shown",
             None if self.recipients.is_empty() => "committed",
             None => "injected",
         }
@@ -84,6 +86,8 @@ mod tests {
         assert_eq!(state(None, &["injected", "queued", "dead"]), "queued");
         assert_eq!(state(None, &["injected", "dead"]), "dead");
         assert_eq!(state(None, &["injected", "injected"]), "injected");
+        assert_eq!(state(None, &["injected", "shown"]), "shown", "no more than is known of all");
+        assert_eq!(state(None, &["shown", "dead"]), "dead");
         assert_eq!(state(Some(NakCode::NoRoute), &[]), "dead");
         assert_eq!(state(None, &[]), "committed", "nobody has it");
     }

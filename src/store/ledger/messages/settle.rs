@@ -15,41 +15,73 @@ pub enum Refused {
     Dead(Option<Queue>),
 }
 
-/// The daemon has it in the agent's session. When others waited behind it, answers whose queue moves on.
+/// How a delivery has come to its end where it was to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is durably in the agent's session.
+    Injected,
+    /// The agent's terminal has shown it, which is all that is known.
+    Shown,
+}
+
+impl Arrival {
+    /// The state that it makes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Injected => "injected",
+            Self::Shown => "shown",
+        }
+    }
+}
+
+/// The daemon says that the agent has it. When others waited behind it, answers whose queue moves on.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
-pub fn injected(
+pub fn arrived(
     tx: &Tx<'_>,
     org_id: &str,
     host: &str,
     id: &str,
     agent: Option<&str>,
+    arrival: Arrival,
     now: Wall,
 ) -> Result<Option<String>, StoreError> {
     let Some(found) = answered(tx, org_id, host, id, agent)? else { return Ok(None) };
-    inject(tx, org_id, found, now)
+    arrive(tx, org_id, found, arrival, now)
 }
 
 /// The same for the delivery `seq`, by whoever has sent it: nothing has to be found by a random id.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
-pub fn injected_by_seq(tx: &Tx<'_>, org_id: &str, seq: i64, now: Wall) -> Result<Option<String>, StoreError> {
+pub fn arrived_by_seq(
+    tx: &Tx<'_>,
+    org_id: &str,
+    seq: i64,
+    arrival: Arrival,
+    now: Wall,
+) -> Result<Option<String>, StoreError> {
     let found = tx.one(
         "SELECT seq, agent, attempts, held FROM message_delivery
          WHERE org_id = ?1 AND seq = ?2 AND state = 'queued'",
         values![org_id, seq],
         Answered::read,
     )?;
-    found.map_or(Ok(None), |found| inject(tx, org_id, found, now))
+    found.map_or(Ok(None), |found| arrive(tx, org_id, found, arrival, now))
 }
 
-fn inject(tx: &Tx<'_>, org_id: &str, found: Answered, now: Wall) -> Result<Option<String>, StoreError> {
+fn arrive(
+    tx: &Tx<'_>,
+    org_id: &str,
+    found: Answered,
+    arrival: Arrival,
+    now: Wall,
+) -> Result<Option<String>, StoreError> {
     tx.execute(
-        "UPDATE message_delivery SET state = 'injected', last_error = NULL, updated_at = ?3
+        "UPDATE message_delivery SET state = ?3, last_error = NULL, updated_at = ?4
          WHERE org_id = ?1 AND seq = ?2",
-        values![org_id, found.seq, now],
+        values![org_id, found.seq, arrival.as_str(), now],
     )?;
     Ok(found.held.then_some(found.agent))
 }

@@ -66,7 +66,7 @@ impl World {
 
     fn inject(&self, n: u32, agent: Option<&'static str>, now: Wall) -> Option<String> {
         let (org_id, id) = (self.org_id.clone(), format!("tx_{n:012}"));
-        self.db.write(move |tx| injected(tx, &org_id, "beta", &id, agent, now)).unwrap()
+        self.db.write(move |tx| arrived(tx, &org_id, "beta", &id, agent, Arrival::Injected, now)).unwrap()
     }
 }
 

@@ -89,7 +89,9 @@ impl World {
 
     fn inject(&self, n: u32, now: Wall) {
         let (org, id) = (self.org(), format!("tx_{n:012}"));
-        self.db.write(move |tx| messages::injected(tx, &org, "beta", &id, None, now)).unwrap();
+        self.db
+            .write(move |tx| messages::arrived(tx, &org, "beta", &id, None, messages::Arrival::Injected, now))
+            .unwrap();
     }
 
     fn event(&self, key: &str, now: Wall) -> String {

@@ -145,7 +145,8 @@ fn a_message_gets_the_next_number_and_goes_to_everybody_else() {
         assert_eq!(due(tx, org, "bob@beta", NOW), [1]);
         let first = &messages::due(tx, &queue(org, "bob@beta"), 0, NOW, 9).unwrap()[0];
         assert_eq!((first.room.clone(), first.ts.clone()), (Some(("#ops".into(), 1)), NOW.to_string()));
-        messages::injected(tx, org, "alpha", "tx_000000000001", Some("bob"), NOW).unwrap();
+        messages::arrived(tx, org, "alpha", "tx_000000000001", Some("bob"), messages::Arrival::Injected, NOW)
+            .unwrap();
         assert_eq!((due(tx, org, "bob@alpha", NOW), due(tx, org, "bob@beta", NOW)), (vec![2], vec![1]));
         let fate = messages::fate(tx, org, "tx_000000000001").unwrap().unwrap();
         let states: Vec<_> = fate.recipients.iter().map(|r| (r.agent.as_str(), r.state.as_str())).collect();
@@ -161,7 +162,8 @@ fn a_message_gets_the_next_number_and_goes_to_everybody_else() {
 fn an_ack_without_an_agent_settles_the_oldest_of_that_id() {
     with_room(&["amy@alpha", "bob@beta", "cat@beta"], |tx, org| {
         post(tx, org, 1, "amy@alpha");
-        messages::injected(tx, org, "beta", "tx_000000000001", None, NOW).unwrap();
+        messages::arrived(tx, org, "beta", "tx_000000000001", None, messages::Arrival::Injected, NOW)
+            .unwrap();
         assert_eq!((due(tx, org, "bob@beta", NOW), due(tx, org, "cat@beta", NOW)), (vec![], vec![1]));
     });
 }
@@ -195,7 +197,8 @@ fn a_full_queue_of_one_member_takes_nothing_for_anybody_and_is_not_remembered() 
         assert_eq!(post(tx, org, 5_000, "amy@alpha"), Posted::Refused(NakCode::RateLimited));
         assert_eq!(due(tx, org, "cat@beta", NOW), [0; 0]);
         assert_eq!(code(messages::post_as_operator(tx, org, &ops(), "x", None, NOW)), "rate_limited");
-        messages::injected(tx, org, "beta", "tx_000000000007", None, NOW).unwrap();
+        messages::arrived(tx, org, "beta", "tx_000000000007", None, messages::Arrival::Injected, NOW)
+            .unwrap();
         assert_eq!(stored(post(tx, org, 5_000, "amy@alpha")), ["bob@beta", "cat@beta"]);
     });
 }

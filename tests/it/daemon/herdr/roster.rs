@@ -109,6 +109,10 @@ fn an_adapter_that_is_shadowed_looks_on_while_its_pane_delivers() {
     scene.herdr.wait_for_more("agent.list", 2);
     scene.worker.deliver(TWO, "native", &message(TWO));
     assert_eq!(adapter.delivery(), TWO);
+    adapter.ack(TWO);
+    // And it takes names, which are its own business.
+    let claim = json!({ "op": "claim_name", "name": "other", "pane_id": "native:claude:s1" });
+    assert_eq!(ask(&scene.home, &claim)["address"], "other@titan");
 }
 
 #[test]

@@ -9,7 +9,8 @@ fn a_stall_that_is_none_costs_no_second_prompt() {
     let scene = Scene::with_jess();
     scene.herdr.with("w1:p1", |pane| pane.prompt = Prompt::SeemsStalled);
     let envelope = scene.deliver(ONE);
-    scene.answers(ONE, "ack");
+    // Only the screen tells of it, and so no more is said to the Worker.
+    scene.answers(ONE, "seen");
     assert_eq!(scene.log(), [envelope]);
     assert_eq!((scene.herdr.count("agent.prompt"), scene.herdr.count("pane.send_keys")), (1, 0));
 }
