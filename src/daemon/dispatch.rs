@@ -125,20 +125,11 @@ impl Dispatch {
 
     fn settle(&mut self, host: &Host) -> Result<(), StoreError> {
         while let Some((id, answered)) = self.unsettled.first().cloned() {
-            let now = host.wall();
             if let Answered::Outcome(Outcome::Refused { code, retryable: false }) = &answered {
                 // First, so that no crash can keep it from the sender; what has its id is not put twice.
                 self.bounce(host, &id, code)?;
             }
-            let mut is_refused = false;
-            match &answered {
-                Answered::Outcome(Outcome::Injected) => self.spool.injected(&id, &self.agent, now)?,
-                Answered::Outcome(Outcome::Seen) => self.spool.seen(&id, &self.agent, now)?,
-                Answered::Outcome(Outcome::Refused { code, retryable }) => {
-                    is_refused = self.spool.refused(&id, &self.agent, code, *retryable, now)?;
-                }
-                Answered::Held(code) => self.spool.held(&id, &self.agent, code, now + LONGEST_WAIT, now)?,
-            }
+            let is_refused = self.keep(&id, &answered, host.wall())?;
             self.unsettled.remove(0);
             self.open.remove(&id);
             match answered {
@@ -161,6 +152,19 @@ impl Dispatch {
             host.uplink.wake();
         }
         Ok(())
+    }
+
+    /// Puts what came of an envelope into the spool; answers whether it is refused for good by that.
+    fn keep(&mut self, id: &str, answered: &Answered, now: Wall) -> Result<bool, StoreError> {
+        match answered {
+            Answered::Outcome(Outcome::Injected) => self.spool.injected(id, &self.agent, now)?,
+            Answered::Outcome(Outcome::Seen) => self.spool.seen(id, &self.agent, now)?,
+            Answered::Outcome(Outcome::Refused { code, retryable }) => {
+                return self.spool.refused(id, &self.agent, code, *retryable, now);
+            }
+            Answered::Held(code) => self.spool.held(id, &self.agent, code, now + LONGEST_WAIT, now)?,
+        }
+        Ok(false)
     }
 
     /// A session has refused a message for good. Where there is a Worker, it tells the sender; else this host does.

@@ -27,7 +27,7 @@ pub(super) fn package(path: &str) -> PathBuf {
     let dir = std::env::var_os("TRANSIT_HARNESSES").map(PathBuf::from);
     let dir = dir.unwrap_or_else(|| programs().parent().unwrap().join("harnesses"));
     let path = dir.join("node_modules").join(path);
-    let how = "npm install --prefix DIR after copying tests/interop/harness/package*.json there, then TRANSIT_HARNESSES=DIR";
+    let how = "npm ci --prefix DIR after copying tests/interop/harness/package*.json there, then TRANSIT_HARNESSES=DIR";
     assert!(path.exists(), "{} is missing: {how}", path.display());
     path
 }

@@ -34,7 +34,7 @@ const PARALLEL: u64 = 300;
 fn installed(path: &str) -> PathBuf {
     let dir = std::env::var_os("TRANSIT_MCP_CLIENTS").map(PathBuf::from);
     let path = dir.unwrap_or_else(|| programs().parent().unwrap().join("mcp-clients")).join(path);
-    let how = "copy tests/interop/mcp/* to DIR, npm install --prefix DIR, python3 -m venv DIR/venv, \
+    let how = "copy tests/interop/mcp/* to DIR, npm ci --prefix DIR, python3 -m venv DIR/venv, \
                DIR/venv/bin/pip install -r DIR/requirements.txt, then TRANSIT_MCP_CLIENTS=DIR";
     assert!(path.exists(), "{} is missing: {how}", path.display());
     path
