@@ -16,7 +16,7 @@ use support::{peer, shipped, verdict, verdict_at_most, work_dir};
 
 const BYTES: u64 = 200_000_000;
 /// Runs of which the fastest counts; what disturbs a run only makes it slower.
-const RUNS: usize = 5;
+const RUNS: usize = 9;
 const BODY: &str = "The build of main is red since 17:02. The log says \\\"error[E0308]: mismatched types\\\" in src/lib.rs, \
     and then the same once more for every test that uses it.\\nCan you have a look? \\u2013 Ann";
 
