@@ -2,7 +2,9 @@
 //! an fsync and without, and beside itself while nobody else is there.
 //!
 //! The echo is a process of its own, as the daemon is: a thread that reads a line and writes it back. The agent is a
-//! shell that prints nothing, so that a message costs its audit, a process, and a reply.
+//! shell that prints nothing, so that a message costs its audit, a process, and a reply. What is measured beside the echo
+//! is measured on one processor: which one a process is woken on differs from start to start, and can cost more than
+//! all the rest.
 
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -12,10 +14,10 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Running, micros, percentile, shipped, verdict_at_most, work_dir};
+use support::{Running, micros, peer, percentile, shipped, verdict_at_most, work_dir};
 
 /// Requests of one measurement, and how often it is made, in turns with its peer.
 const REQUESTS: usize = 2_000;
@@ -34,6 +36,8 @@ fn main() {
         let at = arguments.next().expect("where the echo listens");
         return echo(Path::new(&at), arguments.next().as_ref().map(Path::new));
     }
+    let all = format!("0-{}", std::thread::available_parallelism().map_or(0, |all| all.get() - 1));
+    pin("0");
     let dir = work_dir();
     let home = dir.path().join("home");
     agent(&home, "quiet", "exit 0");
@@ -51,9 +55,20 @@ fn main() {
     status(&api, &echo_at);
     message(&api, &keeper_at);
     drop(daemon);
+    pin(&all);
 
     let _daemon = self::daemon(dir.path(), &home, "flood");
     beside_a_deaf_one(&api);
+}
+
+/// Keeps this process, and those that it starts from now on, on these processors.
+fn pin(processors: &str) {
+    let mut command = Command::new(peer("taskset", "TASKSET", "util-linux"));
+    let command = command.args(["--cpu-list", "--pid", processors, &std::process::id().to_string()]);
+    assert!(
+        command.stdout(Stdio::null()).status().expect("taskset").success(),
+        "not on processors {processors}"
+    );
 }
 
 /// Says back every line, once a line of its own is on the disk if `log` is named.

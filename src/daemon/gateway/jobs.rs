@@ -70,14 +70,27 @@ struct Client<'a> {
 }
 
 impl Gateway {
-    /// Begins to work for a conversation.
+    /// Begins conversations as they are told, for as long as this gateway is there.
     ///
     /// # Errors
-    /// When there is no thread for it.
-    pub(super) fn begin(&self, key: Key) -> Result<(), DaemonError> {
-        let Some(gateway) = self.me.upgrade() else { return Ok(()) };
-        // Its end is not waited for by its handle, but by that of its conversation.
-        spawn("run", &self.engine.host.stop.clone(), move || gateway.work(&key)).map(drop)
+    /// When there is no thread for that.
+    pub(super) fn begin_all(&self, to_begin: Receiver<Key>) -> Result<(), DaemonError> {
+        let me = self.me.clone();
+        let work = move || {
+            for key in to_begin {
+                let Some(gateway) = me.upgrade() else { return };
+                if let Err(err) = Arc::clone(&gateway).begin(key.clone()) {
+                    gateway.give_up(&key, &err.to_string());
+                }
+            }
+        };
+        spawn("gateway", &self.engine.host.stop.clone(), work).map(drop)
+    }
+
+    /// Begins to work for a conversation. Its end is not waited for by its handle, but by that of the conversation.
+    fn begin(self: Arc<Self>, key: Key) -> Result<(), DaemonError> {
+        let stop = self.engine.host.stop.clone();
+        spawn("run", &stop, move || self.work(&key)).map(drop)
     }
 
     fn work(&self, key: &Key) {
@@ -147,7 +160,7 @@ impl Gateway {
     }
 
     /// Answers for a conversation that nobody can work for.
-    pub(super) fn give_up(&self, key: &Key, why: &str) {
+    fn give_up(&self, key: &Key, why: &str) {
         tracing::error!(why, "could not begin a conversation");
         while let Some(job) = { locked(&self.admission).next(key) } {
             let text = self.not_run(why);

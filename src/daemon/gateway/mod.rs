@@ -19,13 +19,14 @@ mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::{Value, json};
 
 use self::engine::Engine;
 use self::jobs::{Job, Task};
+use super::DaemonError;
 use super::host::{Host, Reread};
 use crate::proto::admission::{Admission, Key, Lane, Limits, Refused};
 use crate::proto::bang::{Message, Parked};
@@ -121,6 +122,9 @@ pub(super) enum GatewayError {
     /// The system gives no descriptor.
     #[error("could not make a pipe: {0}")]
     System(#[from] std::io::Error),
+    /// The system gives no thread.
+    #[error(transparent)]
+    Thread(#[from] DaemonError),
 }
 
 /// The gateway.
@@ -135,6 +139,8 @@ pub(super) struct Gateway {
     submitting: Mutex<()>,
     parked: Mutex<Parked>,
     is_closed: AtomicBool,
+    /// Conversations that are to begin: a thread takes longer to make than a client should wait for an answer.
+    beginning: Sender<Key>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -162,6 +168,7 @@ impl Gateway {
             return if is_dispatcher_named { Err(GatewayError::NoDispatcher(dispatcher)) } else { Ok(None) };
         }
         let admission = Admission::new(limits(&engine.limits()));
+        let (beginning, to_begin) = channel();
         let gateway = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
             engine,
@@ -171,7 +178,9 @@ impl Gateway {
             submitting: Mutex::default(),
             parked: Mutex::default(),
             is_closed: AtomicBool::default(),
+            beginning,
         });
+        gateway.begin_all(to_begin)?;
         let me = gateway.me.clone();
         host.on_reload(move || me.upgrade().map(|gateway| gateway.reload()).unwrap_or_default());
         Ok(Some(gateway))
@@ -186,23 +195,22 @@ impl Gateway {
         let actor = actor.to_string();
         let is_run = matches!(task, Task::Run(_));
         let (announced, is_announced) = channel();
-        let begins = {
+        {
             let _one_at_a_time = locked(&self.submitting);
             self.admit(&key, &actor)?;
             let job =
                 Job { task, session: session.clone(), source, actor, sink: Arc::clone(&sink), is_announced };
-            locked(&self.admission).push(key.clone(), job)
-        };
-        let failed = if begins { self.begin(key.clone()).err() } else { None };
+            if locked(&self.admission).push(key.clone(), job) {
+                // Whoever takes it lives as long as this gateway.
+                let _ = self.beginning.send(key);
+            }
+        }
         if is_run {
             let agent = self.dispatcher.clone();
             sink.event(LocalEvent::RunStarted { session, agent });
         }
         // The job's own events come behind that one. Nobody listens when it was over before it began.
         let _ = announced.send(());
-        if let Some(err) = failed {
-            self.give_up(&key, &err.to_string());
-        }
         Ok(())
     }
 
