@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use transit::proto::envelope::{Envelope, Kind, parse, render};
 
 use crate::rig::{Agent, Rig};
-use crate::support::{Background, Home, eventually_within, programs, text};
+use crate::support::{Background, Home, Http, Sink, eventually_within, programs, text};
 
 /// Far longer than the slowest of them takes to start on a machine that has other things to do.
 const SLOW: Duration = Duration::from_secs(120);
@@ -178,6 +178,12 @@ impl Seat {
         assert_eq!(self.next_but_status(), wanted);
     }
 
+    /// Has it take a delivery: hands it over, and waits for the ack.
+    pub(super) fn takes(&mut self, id: &str, envelope: &str) {
+        self.deliver(id, envelope);
+        self.acked(id);
+    }
+
     /// Waits until the session does this.
     pub(super) fn does(&mut self, status: &str) {
         while self.status != status {
@@ -225,6 +231,14 @@ pub(super) fn event(id: &str, redelivery: u32) -> String {
         trigger: String::new(),
     };
     render(&Envelope { from, id: id.to_owned(), ts, reply_to: None, body: "an event".to_owned(), kind })
+}
+
+/// The reply that was posted to an event: bob's.
+pub(super) fn bob_has_answered(sink: &Sink, event_key: &str) -> Http {
+    let posted = sink.next();
+    let reply = posted.json();
+    assert_eq!((&reply["agent"], &reply["event_key"]), (&json!("bob@demo"), &json!(event_key)));
+    posted
 }
 
 /// Has amy write to bob, and sees that bob's agent answers with the tools that it was given.

@@ -7,7 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{BODY, Desk, Provider, SLOW, Terminal, bob_answers, connected, event, install, message, package};
+use super::{
+    BODY, Desk, Provider, SLOW, Terminal, bob_answers, bob_has_answered, connected, event, install, message,
+    package,
+};
 use crate::rig::Rig;
 use crate::support::{Background, Home, Sink, eventually_within, http, request};
 
@@ -105,26 +108,21 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     assert_eq!(seat.register["pid"], server.process.pid());
 
     let first = message("tx_000000000001", BODY);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(server.said(&session), std::slice::from_ref(&first), "at the moment of the ack");
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
 
     // The daemon has gone away before it could keep the ack, and asks again.
     drop(seat);
     let mut seat = desk.seat();
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
 
     // A session that is at work takes a message into what it does.
     provider.hold();
     let (second, third) = (message("tx_000000000002", "two"), message("tx_000000000003", "three"));
-    seat.deliver("tx_000000000002", &second);
-    seat.acked("tx_000000000002");
+    seat.takes("tx_000000000002", &second);
     seat.does("working");
-    seat.deliver("tx_000000000003", &third);
-    seat.acked("tx_000000000003");
+    seat.takes("tx_000000000003", &third);
     provider.go_on();
     seat.does("idle");
     assert_eq!(server.said(&session), [first.clone(), second, third]);
@@ -134,16 +132,14 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     let other = server.session(None);
     let mut beside = desk.seat();
     assert_eq!(beside.session_id(), other);
-    beside.deliver("tx_000000000001", &first);
-    beside.acked("tx_000000000001");
+    beside.takes("tx_000000000001", &first);
     assert_eq!(server.said(&other), std::slice::from_ref(&first));
 
     // So has a copy of the session, which has read what the session had.
     let copy = server.ask("POST", &format!("/session/{session}/fork"), &json!({}));
     let mut forked = desk.seat();
     assert_eq!(copy["id"], forked.session_id());
-    forked.deliver("tx_000000000001", &first);
-    forked.acked("tx_000000000001");
+    forked.takes("tx_000000000001", &first);
     assert_eq!(server.said(&forked.session_id()).iter().filter(|text| **text == first).count(), 1);
 
     // The same session in another process tells nothing of itself until it is touched.
@@ -155,8 +151,7 @@ fn opencode_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_onc
     let mut seat = desk.seat();
     assert_eq!(seat.session_id(), session);
     assert_eq!(seat.register["title"], "resumed");
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(server.said(&session).iter().filter(|text| **text == first).count(), 1, "shown once in all");
 }
 
@@ -172,8 +167,7 @@ fn opencode_has_a_reminder_once_and_says_when_it_asks_its_user() {
     let id = "dlv_000000000001";
     let (first, again) = (event(id, 0), event(id, 1));
     for envelope in [&first, &first, &again, &again] {
-        seat.deliver(id, envelope);
-        seat.acked(id);
+        seat.takes(id, envelope);
     }
     seat.does("idle");
     assert_eq!(server.said(&session), [first.clone(), again.clone()]);
@@ -183,8 +177,7 @@ fn opencode_has_a_reminder_once_and_says_when_it_asks_its_user() {
     seat.does("blocked");
     // What comes meanwhile is kept, and answers no question.
     let envelope = message("tx_000000000001", "hello");
-    seat.deliver("tx_000000000001", &envelope);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &envelope);
     assert_eq!(server.said(&session).last(), Some(&envelope));
     let asked = server.ask("GET", "/permission", &Value::Null);
     assert_eq!(asked[0]["patterns"], json!(["echo it"]), "still to be answered");
@@ -207,8 +200,7 @@ fn what_a_person_types_into_opencode_stays_while_an_envelope_comes() {
     seat.does("idle");
     terminal.types("half a dra");
     let envelope = message("tx_000000000001", "hello");
-    seat.deliver("tx_000000000001", &envelope);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &envelope);
     seat.does("idle");
     terminal.shows("id=\"tx_000000000001\"");
     terminal.types("ft of mine");
@@ -228,11 +220,7 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     // A second session in the process, which must not be taken for the one that answers.
     let other = server.session(None);
     assert_eq!(rig.post("build-1", "the build is red").status(), 202);
-    let posted = sink.next();
-    assert_eq!(
-        (&posted.json()["agent"], &posted.json()["event_key"]),
-        (&json!("bob@demo"), &json!("build-1"))
-    );
+    let posted = bob_has_answered(&sink, "build-1");
     assert!(posted.json()["message"].as_str().unwrap().starts_with("the model answers dlv_"));
     assert_eq!(server.said(&other), [""; 0]);
     let mut amy = rig.listen("amy");
@@ -241,16 +229,14 @@ fn opencode_answers_an_event_through_transit_and_keeps_its_address_and_its_mail(
     rig.kill_daemon();
     assert_eq!(rig.post("build-2", "while the daemon is away").status(), 202);
     rig.start_daemon();
-    let posted = sink.next().json();
-    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-2")));
+    bob_has_answered(&sink, "build-2");
 
     server.process.signal(rustix::process::Signal::KILL);
     server.process.wait();
     assert_eq!(rig.post("build-3", "while OpenCode is away").status(), 202);
     server = Server::start(&rig.home, &mut opencode(&rig.home, &["serve", "--port", "0"]));
     server.ask("PATCH", &format!("/session/{session}"), &json!({ "title": "resumed" }));
-    let posted = sink.next().json();
-    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-3")));
+    bob_has_answered(&sink, "build-3");
     assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
     bob_answers(&rig, &mut amy);
     let events = server.said(&session).iter().filter(|text| text.contains(" id=\"dlv_")).count();

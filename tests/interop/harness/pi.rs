@@ -5,7 +5,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{BODY, Desk, Provider, Terminal, bob_answers, connected, event, install, message, package};
+use super::{
+    BODY, Desk, Provider, Terminal, bob_answers, bob_has_answered, connected, event, install, message,
+    package,
+};
 use crate::rig::Rig;
 use crate::support::{Background, Home, Sink, eventually};
 
@@ -71,24 +74,20 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     assert_eq!(seat.register["cwd"], home.path("work").to_str().unwrap());
 
     let first = message("tx_000000000001", BODY);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(said(&home, &session), std::slice::from_ref(&first), "at the moment of the ack");
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
 
     // The daemon has gone away before it could keep the ack, and asks again.
     drop(seat);
     let mut seat = desk.seat();
     assert_eq!(seat.session_id(), session);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
 
     // While Pi is at work it is left alone, and messages keep their order.
     provider.hold();
     let (second, third) = (message("tx_000000000002", "two"), message("tx_000000000003", "three"));
-    seat.deliver("tx_000000000002", &second);
-    seat.acked("tx_000000000002");
+    seat.takes("tx_000000000002", &second);
     seat.deliver("tx_000000000003", &third);
     assert!(!said(&home, &session).contains(&third));
     provider.go_on();
@@ -104,8 +103,7 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     let mut pi = rpc(&home, &["--session", path.to_str().unwrap()]);
     let mut seat = desk.seat();
     assert_eq!(seat.session_id(), session);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(said(&home, &session).iter().filter(|text| **text == first).count(), 1, "shown once in all");
 
     // A copy of the session is another agent, which has read what the session had.
@@ -113,16 +111,14 @@ fn pi_has_an_envelope_byte_for_byte_when_it_is_acknowledged_and_has_it_once() {
     let mut seat = desk.seat();
     let copy = seat.session_id();
     assert_ne!(copy, session);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(said(&home, &copy).iter().filter(|text| **text == first).count(), 1);
 
     // Another session in the same process.
     pi.write("{\"id\":\"1\",\"type\":\"new_session\"}\n");
     let mut seat = desk.seat();
     assert_ne!(seat.session_id(), session);
-    seat.deliver("tx_000000000001", &first);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &first);
     assert_eq!(said(&home, &seat.session_id()), [first]);
 }
 
@@ -136,8 +132,7 @@ fn what_a_person_types_into_pi_stays_while_an_envelope_comes() {
     let mut seat = desk.seat();
     terminal.types("half a dra");
     let envelope = message("tx_000000000001", "hello");
-    seat.deliver("tx_000000000001", &envelope);
-    seat.acked("tx_000000000001");
+    seat.takes("tx_000000000001", &envelope);
     seat.does("idle");
     terminal.types("ft of mine");
     terminal.shows("half a draft of mine");
@@ -161,8 +156,7 @@ fn pi_has_a_reminder_once_and_says_when_it_asks_its_user() {
     let id = "dlv_000000000001";
     let (first, again) = (event(id, 0), event(id, 1));
     for envelope in [&first, &first, &again, &again] {
-        seat.deliver(id, envelope);
-        seat.acked(id);
+        seat.takes(id, envelope);
     }
     seat.does("idle");
     assert_eq!(said(&home, &seat.session_id()), [first, again]);
@@ -188,11 +182,7 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     let mut first = pi(&rig.home, &["--mode", "rpc"]);
     let mut running = Background::start(first.env("TRANSIT_AGENT_NAME", "bob"));
     assert_eq!(rig.post("build-1", "the build is red").status(), 202);
-    let posted = sink.next();
-    assert_eq!(
-        (&posted.json()["agent"], &posted.json()["event_key"]),
-        (&json!("bob@demo"), &json!("build-1"))
-    );
+    let posted = bob_has_answered(&sink, "build-1");
     assert!(posted.json()["message"].as_str().unwrap().starts_with("the model answers dlv_"));
     assert!(rig.verify_callback(&posted).status.success());
 
@@ -203,8 +193,7 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     rig.kill_daemon();
     assert_eq!(rig.post("build-2", "while the daemon is away").status(), 202);
     rig.start_daemon();
-    let posted = sink.next().json();
-    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-2")));
+    bob_has_answered(&sink, "build-2");
 
     // Pi goes away and its session is resumed: under the same name, though nothing tells it.
     let session = connected(&rig.home, "bob")["session_id"].as_str().unwrap().to_owned();
@@ -213,8 +202,7 @@ fn pi_answers_an_event_through_transit_and_keeps_its_address_and_its_mail() {
     assert_eq!(rig.post("build-3", "while Pi is away").status(), 202);
     let path = file_of(&rig.home, &session).unwrap();
     let _running = rpc(&rig.home, &["--session", path.to_str().unwrap()]);
-    let posted = sink.next().json();
-    assert_eq!((&posted["agent"], &posted["event_key"]), (&json!("bob@demo"), &json!("build-3")));
+    bob_has_answered(&sink, "build-3");
     assert_eq!(connected(&rig.home, "bob")["address"], "bob@demo");
     bob_answers(&rig, &mut amy);
     let events = said(&rig.home, &session).iter().filter(|text| text.contains(" id=\"dlv_")).count();
