@@ -64,6 +64,27 @@ impl World {
         self.dispatch.grown("bob".into(), Grown::Messages);
     }
 
+    /// The ledger hears that a message was refused for now.
+    fn refuse(&self, n: u32) {
+        let (org_id, now) = (self.dispatch.owner.org_id.clone(), self.app.wall());
+        let id = format!("tx_{n:012}");
+        let refused =
+            move |tx: &Tx<'_>| messages::refused(tx, (&org_id, "beta"), &id, None, ("busy", true), now);
+        self.app.db.write(refused).unwrap();
+    }
+
+    /// The ledger hears that a message has arrived.
+    fn inject(&self, n: u32) {
+        let (org_id, now) = (self.dispatch.owner.org_id.clone(), self.app.wall());
+        let id = format!("tx_{n:012}");
+        self.app
+            .db
+            .write(move |tx| {
+                messages::arrived(tx, &org_id, "beta", &id, Some("bob"), messages::Arrival::Injected, now)
+            })
+            .unwrap();
+    }
+
     /// The numbers of the messages that go out now.
     fn sent(&mut self) -> Vec<u32> {
         self.dispatch.send(&mut self.end);
@@ -87,14 +108,7 @@ fn nothing_passes_a_refused_message_while_its_refusal_is_on_its_way_to_the_ledge
     let waiting = world.dispatch.refused("tx_000000000001", None).unwrap();
     world.take(2);
     assert!(world.sent().is_empty());
-    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
-    world
-        .app
-        .db
-        .write(move |tx| {
-            messages::refused(tx, (&org_id, "beta"), "tx_000000000001", None, ("busy", true), now)
-        })
-        .unwrap();
+    world.refuse(1);
     world.dispatch.recorded(&waiting);
     assert!(world.sent().is_empty(), "now the ledger holds it");
 }
@@ -123,24 +137,12 @@ fn what_waited_behind_a_held_message_is_not_passed_when_that_is_settled() {
     let mut world = world();
     world.take(1);
     assert_eq!(world.sent(), [1]);
-    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
-    let (org, id) = (org_id.clone(), "tx_000000000001");
-    world
-        .app
-        .db
-        .write(move |tx| messages::refused(tx, (&org, "beta"), id, None, ("busy", true), now))
-        .unwrap();
+    world.refuse(1);
     world.take(2);
     world.take_from("abe@alpha", 3);
     assert_eq!(world.sent(), [3], "another pair");
     // It is settled, which the link has not heard of yet.
-    world
-        .app
-        .db
-        .write(move |tx| {
-            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
-        })
-        .unwrap();
+    world.inject(1);
     world.take(4);
     assert_eq!(world.sent(), [2, 4]);
 }
@@ -185,24 +187,12 @@ fn what_is_new_passes_none_of_many_that_waited_behind_a_held_message() {
     let many = u32::try_from(QUEUE_BATCH).unwrap() + 10;
     world.take(1);
     assert_eq!(world.sent(), [1]);
-    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
-    let (org, id) = (org_id.clone(), "tx_000000000001");
-    world
-        .app
-        .db
-        .write(move |tx| messages::refused(tx, (&org, "beta"), id, None, ("busy", true), now))
-        .unwrap();
-    world.dispatch.acknowledged(id, None);
+    world.refuse(1);
+    world.dispatch.acknowledged("tx_000000000001", None);
     (2..=many).for_each(|n| world.take(n));
     world.take_from("abe@alpha", many + 1);
     assert_eq!(world.sent(), [many + 1], "another pair, and the last one of all");
-    world
-        .app
-        .db
-        .write(move |tx| {
-            messages::arrived(tx, &org_id, "beta", id, Some("bob"), messages::Arrival::Injected, now)
-        })
-        .unwrap();
+    world.inject(1);
     world.dispatch.moved("bob".into());
     let first = world.sent();
     assert!(first.len() < usize::try_from(many).unwrap() - 1, "not all of them at once");
