@@ -110,7 +110,12 @@ export class Link {
       this.isReplaced = false;
       this.dial();
     }
-    if (isNews) this.say({ t: "status", status: state });
+    if (isNews) this.sayStatus();
+  }
+
+  sayStatus() {
+    // Before the registration is answered nothing can be said; it is made up for then.
+    if (this.say({ t: "status", status: this.state })) this.saidState = this.state;
   }
 
   /** Whether the session is still the one that a delivery was for. */
@@ -134,6 +139,7 @@ export class Link {
     socket.unref();
     socket.on("connect", () => {
       const { TRANSIT_AGENT_NAME: name, HERDR_PANE_ID: pane_id } = process.env;
+      this.saidState = this.state;
       const own = { pid: process.pid, status: this.state, name: name || undefined, pane_id: pane_id || undefined };
       socket.write(`${JSON.stringify({ t: "register", proto: 1, ...own, ...this.register() })}\n`);
     });
@@ -175,6 +181,7 @@ export class Link {
         this.address = frame.address;
         this.wait = FIRST_WAIT;
         this.told = "";
+        if (this.state !== this.saidState) this.sayStatus();
         for (const answer of this.answers.splice(0)) this.say(answer);
         return;
       case "register_err":

@@ -92,9 +92,17 @@ export const Transit = async ({ client, directory }) => {
     "question.rejected": ({ sessionID }) => status(sessionID, "working"),
   };
 
+  // One after the other: one that has to look a session up must not end behind the next.
+  let last = Promise.resolve();
+  function handle({ type, properties }) {
+    const done = last.then(() => handlers[type]?.(properties));
+    last = done.catch(() => {});
+    return done;
+  }
+
   const { tool, schemas } = await tools(root);
   return {
-    event: async ({ event }) => handlers[event.type]?.(event.properties),
+    event: ({ event }) => handle(event),
     tool,
     // OpenCode takes every parameter of a plugin's tool for one that must be there.
     "tool.definition": async ({ toolID }, output) => {

@@ -138,6 +138,13 @@ impl Desk {
 
     /// Takes the next connection and gives it its place.
     pub(super) fn seat(&self) -> Seat {
+        let mut seat = self.caller();
+        seat.admit();
+        seat
+    }
+
+    /// Takes the next connection and hears who it is.
+    pub(super) fn caller(&self) -> Seat {
         let stream = self.listener.accept().unwrap().0;
         stream.set_read_timeout(Some(SLOW)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
@@ -145,9 +152,6 @@ impl Desk {
         seat.register = seat.next().expect("register comes first");
         assert_eq!((&seat.register["t"], &seat.register["proto"]), (&json!("register"), &json!(1)));
         seat.status = seat.register["status"].clone();
-        seat.say(&json!({
-            "t": "registered", "agent": "bob", "address": "bob@titan", "generation": 1, "capability": CAPABILITY,
-        }));
         seat
     }
 }
@@ -155,6 +159,13 @@ impl Desk {
 impl Seat {
     pub(super) fn session_id(&self) -> String {
         self.register["session_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Gives a caller its place.
+    pub(super) fn admit(&mut self) {
+        self.say(&json!({
+            "t": "registered", "agent": "bob", "address": "bob@titan", "generation": 1, "capability": CAPABILITY,
+        }));
     }
 
     fn say(&mut self, frame: &Value) {

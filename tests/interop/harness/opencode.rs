@@ -187,6 +187,33 @@ fn opencode_has_a_reminder_once_and_says_when_it_asks_its_user() {
 }
 
 #[test]
+fn what_opencode_begins_and_ends_before_it_has_its_place_is_told_then() {
+    let home = Home::new();
+    let provider = Provider::start(&home);
+    prepare(&home, &provider);
+    let desk = Desk::open(&home);
+    let server = Server::start(&home, &mut opencode(&home, &["serve", "--port", "0"]));
+    let session = server.session(None);
+    let mut seat = desk.caller();
+    assert_eq!(seat.register["status"], "idle");
+    provider.hold();
+    let prompt = json!({ "parts": [{ "type": "text", "text": "good morning" }] });
+    server.ask("POST", &format!("/session/{session}/prompt_async"), &prompt);
+    let is_at_work = || server.ask("GET", "/session/status", &Value::Null)[&session]["type"] == "busy";
+    eventually_within(SLOW, || is_at_work().then_some(()));
+    seat.admit();
+    seat.does("working");
+
+    drop(seat);
+    let mut seat = desk.caller();
+    assert_eq!(seat.register["status"], "working");
+    provider.go_on();
+    eventually_within(SLOW, || (!is_at_work()).then_some(()));
+    seat.admit();
+    seat.does("idle");
+}
+
+#[test]
 fn what_a_person_types_into_opencode_stays_while_an_envelope_comes() {
     let home = Home::new();
     let provider = Provider::start(&home);
