@@ -425,7 +425,12 @@ impl<'a> Talk<'a> {
         let wall = self.host.wall();
         let here = self.spool.outbox().get(id, wall).and_then(|entry| {
             match entry.and_then(|entry| entry.dest.parse::<AgentAddr>().ok()) {
-                Some(to) if to.host == self.host.name() => self.spool.withdraw(id, to.name.as_str()),
+                Some(to) if to.host == self.host.name() => {
+                    let is_here = self.spool.withdraw(id, to.name.as_str());
+                    // The next ones of its sender have waited for it.
+                    self.host.registry.wake(to.name.as_str());
+                    is_here
+                }
                 _ => Ok(false),
             }
         });

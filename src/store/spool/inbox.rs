@@ -25,6 +25,8 @@ pub const LONGEST_WAIT: Duration = Backoff::DELIVERY.cap;
 const DUE: &str = "CASE WHEN due_at = :held THEN due_at
                         WHEN due_at > :far AND (attempts > 0 OR code IS NOT NULL OR received_at > :far) THEN 0
                         ELSE due_at END";
+/// Rows that are looked at for what can be handed over beside what comes first, if anything can.
+const LOOK_AHEAD: usize = 256;
 /// The `code` of a row that was only seen on a screen.
 pub(super) const SEEN: &str = "screen";
 
@@ -138,8 +140,9 @@ impl Spool {
         })
     }
 
-    /// The oldest rows that wait for this agent's session, those in flight among them. A message that waits for its
-    /// retry is not passed by the next ones of its sender.
+    /// The oldest rows that wait for this agent's session, those in flight among them; of each sender only the first
+    /// message. Whatever becomes of it, the next ones of its sender come after it: should it be refused for now, what
+    /// had been handed over behind it could not be taken back, and would pass it.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -151,15 +154,15 @@ impl Spool {
             ))?;
             let far = now + LONGEST_WAIT;
             let mut rows = waiting.query(named_params! { ":agent": agent, ":held": HELD, ":far": far.0 })?;
-            let (mut due, mut held) = (Vec::new(), HashSet::new());
+            let (mut due, mut senders, mut seen) = (Vec::new(), HashSet::new(), 0);
             while due.len() < limit
+                && (seen < LOOK_AHEAD || due.is_empty())
                 && let Some(row) = rows.next()?
             {
+                seen += 1;
                 let found = delivery(row)?;
-                let sender = sender(&found);
-                if row.get::<_, i64>("due")? > now.0 {
-                    held.extend(sender.map(str::to_owned));
-                } else if sender.is_none_or(|sender| !held.contains(sender)) {
+                let is_first = sender(&found).is_none_or(|sender| senders.insert(sender.to_owned()));
+                if is_first && row.get::<_, i64>("due")? <= now.0 {
                     due.push(found);
                 }
             }
