@@ -13,6 +13,7 @@ mod socket;
 mod tmux;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -130,6 +131,14 @@ impl Identity {
             name: Some(name.clone()),
             pane_id: None,
         })
+    }
+}
+
+/// The program: `transit-agent`, or what that puts between itself and a COMMAND, which goes by another name.
+pub fn main() -> ExitCode {
+    match run::warden::Args::of(std::env::args_os()) {
+        Some(args) => run::warden::run(&args),
+        None => super::main(tool, run),
     }
 }
 
