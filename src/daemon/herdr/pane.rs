@@ -14,7 +14,7 @@ use crate::clock::Mono;
 use crate::daemon::claim;
 use crate::daemon::dispatch::{Carrier, Dispatch};
 use crate::daemon::host::Host;
-use crate::daemon::registry::Session;
+use crate::daemon::session::Session;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{
     Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,

@@ -17,7 +17,7 @@ use super::super::run::Report;
 use super::super::stdout::Watch;
 use crate::addr::{Addr, AgentAddr};
 use crate::daemon::control::send::{Asked, send};
-use crate::daemon::registry::Session;
+use crate::daemon::session::Session;
 use crate::id::IdKind;
 use crate::limits::BODY_BYTES;
 use crate::proto::assistant::Outcome as Ended;

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::message::{Message, handle};
 use super::super::dispatch::{Carrier, Dispatch};
 use super::super::host::{Host, Reread};
-use super::super::registry::{Mailbox, Session, Way};
+use super::super::session::{Mailbox, Session, Way};
 use super::super::{DaemonError, spawn};
 use super::engine::{self, Engine, LONGEST_STOP};
 use super::{GatewayError, locked};
