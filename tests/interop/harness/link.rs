@@ -56,7 +56,7 @@ fn open(home: &Home) {
 
 /// Has a line run, and answers what it is.
 fn run(node: &mut Background, line: &str) -> String {
-    node.write(&format!("{line}\n"));
+    node.write(format!("{line}\n"));
     node.line()
 }
 
