@@ -93,8 +93,9 @@ fn conversation(envelope: &Envelope) -> String {
 struct Owner<'a>(&'a Mutex<Vec<Process>>);
 
 impl Watch for Owner<'_> {
-    fn begun(&self, process: Process) {
-        locked(self.0).push(process);
+    fn beginning(&self) -> Box<dyn FnOnce(Process) + '_> {
+        let mut processes = locked(self.0);
+        Box::new(move |process| processes.push(process))
     }
 
     fn typing(&self) {}
