@@ -80,10 +80,7 @@ impl Registry {
     pub(super) fn leave(&self, session: &Session) -> bool {
         let mut inner = self.inner();
         let name = &session.place.name;
-        let is_there = inner
-            .sessions
-            .get(name)
-            .is_some_and(|now| now.who == session.who && now.place.generation == session.place.generation);
+        let is_there = inner.sessions.get(name).is_some_and(|now| now.is(session));
         if is_there {
             inner.sessions.remove(name);
             inner.changed(true);
@@ -95,9 +92,7 @@ impl Registry {
     pub(super) fn rename(&self, session: &Session, place: &Place, address: &str) -> bool {
         let mut inner = self.inner();
         let name = &session.place.name;
-        let is_it =
-            |now: &Session| now.who == session.who && now.place.generation == session.place.generation;
-        if !inner.sessions.get(name).is_some_and(is_it) {
+        if !inner.sessions.get(name).is_some_and(|now| now.is(session)) {
             return false;
         }
         if let Some(mut now) = inner.sessions.remove(name) {
@@ -109,11 +104,11 @@ impl Registry {
         true
     }
 
-    /// Notes what a session is doing; answers whether that is news.
+    /// Notes what a session is doing; answers whether that is news. What a connection says that was replaced is not.
     pub(super) fn set_status(&self, session: &Session, status: &str) -> bool {
         let mut inner = self.inner();
         let is_news = match inner.sessions.get_mut(&session.place.name) {
-            Some(now) if now.who == session.who && now.status != status => {
+            Some(now) if now.is(session) && now.status != status => {
                 status.clone_into(&mut now.status);
                 true
             }
@@ -128,8 +123,7 @@ impl Registry {
     /// Takes what was found out about a session that does not tell it by itself.
     pub(super) fn observed(&self, session: &Session) {
         let mut inner = self.inner();
-        let Some(now) = inner.sessions.get_mut(&session.place.name).filter(|now| now.who == session.who)
-        else {
+        let Some(now) = inner.sessions.get_mut(&session.place.name).filter(|now| now.is(session)) else {
             return;
         };
         let is_news = now.status != session.status || now.cwd != session.cwd || now.title != session.title;
@@ -290,7 +284,12 @@ mod tests {
         assert!(!registry.wake("jess") && registry.wake("jo"));
         assert!(registry.set_status(&new, "working") && !registry.set_status(&new, "working"));
         assert_eq!(registry.roster().0[0].status, "working");
-        assert!(registry.leave(&new));
+        // The same name again, and the older connection has something to say that it heard before.
+        let newer = session("jo", "1", 11, 3);
+        registry.enter(newer.clone());
+        assert!(!registry.set_status(&new, "blocked"));
+        assert_eq!(registry.roster().0[0].status, "idle", "what the newer one says counts");
+        assert!(!registry.leave(&new) && registry.leave(&newer));
         assert!(registry.roster().0.is_empty());
     }
 

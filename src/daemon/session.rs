@@ -151,6 +151,11 @@ impl Session {
         self.pane_id() + end
     }
 
+    /// Whether it is the same session, and of the same registration.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.who == other.who && self.place.generation == other.place.generation
+    }
+
     /// What the roster says of it.
     pub(super) fn info(&self) -> AgentInfo {
         AgentInfo {
