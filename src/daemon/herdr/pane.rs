@@ -302,6 +302,10 @@ impl Line<'_> {
 
     /// From now on this is the agent's name; what waits for it comes along.
     fn take_name(&mut self, session: Session) {
+        // What the agent has must be noted before its rows go by another name, and what has its turn to come is handed
+        // over anew: either would be typed a second time otherwise.
+        self.dispatch.settle_last(self.host);
+        self.queue.0.clear();
         let old = self.session.place.name.clone();
         let new = session.place.name.clone();
         self.host.registry.enter(session.clone());
@@ -312,10 +316,7 @@ impl Line<'_> {
             Dispatch::new(spool, new.as_str(), self.host.now())
         });
         match moved {
-            Ok(dispatch) => {
-                self.dispatch.settle_last(self.host);
-                self.dispatch = dispatch;
-            }
+            Ok(dispatch) => self.dispatch = dispatch,
             Err(err) => {
                 tracing::error!(%err, "could not take an agent's new name; it is looked for anew");
                 self.shared.end();
