@@ -1,5 +1,6 @@
 //! From the Worker into a session, and the answer back; also through crashes.
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 use transit::proto::envelope::{Envelope, Kind, render};
 
@@ -140,6 +141,31 @@ fn what_is_refused_for_now_is_not_passed_by_what_its_sender_sent_next() {
     jess.ack(TWO);
     assert_eq!(worker.answer(), answer(ONE, "jess", "ack"));
     assert_eq!(worker.answer(), answer(TWO, "jess", "ack"));
+}
+
+#[test]
+fn what_could_not_be_stored_is_not_passed_by_what_its_sender_sent_next() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    roster_with(&worker, "jess");
+    let pid = Pid::from_raw(daemon.pid().cast_signed());
+    let largest_file = |size| prlimit(pid, Resource::Fsize, Rlimit { current: size, maximum: None }).unwrap();
+    let deliver = |id| worker.deliver(id, "jess", &message(id, "amy@alpha"));
+    largest_file(Some(0));
+    deliver(ONE);
+    assert_eq!(worker.answer(), answer(ONE, "jess", "history_write_failed"));
+    largest_file(None);
+    // The Worker sent it before it heard of that.
+    deliver(TWO);
+    assert_eq!(worker.answer(), answer(TWO, "jess", "behind_another"));
+    for id in [ONE, TWO] {
+        deliver(id);
+        assert_eq!(jess.delivery(), id);
+        jess.ack(id);
+        assert_eq!(worker.answer(), answer(id, "jess", "ack"));
+    }
 }
 
 #[test]
