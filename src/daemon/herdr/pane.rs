@@ -20,11 +20,9 @@ use crate::proto::herdr::{
     Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
-use crate::store::spool::inbox::Outcome;
+use crate::store::spool::inbox::{DRAFT_BUSY as BUSY, Outcome};
 use crate::store::transcript;
 
-/// What the Worker is told while a person is in the way. It costs no attempt.
-const BUSY: &str = "draft_busy";
 /// How often a pane is looked at in which somebody types, or is asked something.
 const LOOK: Duration = Duration::from_secs(2);
 /// Longest time that the thread sleeps.
