@@ -1,11 +1,12 @@
-//! What the adapters in JavaScript share, alone in a Node.js: its connection, and what becomes of it at the worst moments.
+//! The adapters in JavaScript alone in a Node.js, at the worst moments: what they share, which is a connection, and what
+//! OpenCode's does while it is let go of.
 
 use std::path::Path;
 
 use serde_json::json;
 
 use super::{Desk, Seat};
-use crate::support::{Background, Home};
+use crate::support::{Background, Home, text};
 
 /// Runs what comes on stdin, a line at a time, and prints what each line is. A timer is told and never runs out; what
 /// is handed over stays in hand for as long as the session is open.
@@ -100,4 +101,44 @@ fn what_is_in_hand_is_let_go_when_the_session_is_open_elsewhere() {
     seat.say(&json!({ "t": "register_err", "code": "replaced", "error": "elsewhere" }));
     assert_eq!(node.line(), "over", "whoever has the session gets it too");
     assert_eq!(run(&mut node, "link.queue.then(() => 1)"), "1", "and the next one is not begun");
+}
+
+/// OpenCode's plugin in an OpenCode that answers what it has of a session when it is told to. What the plugin starts is
+/// told.
+const PLUGIN: &str = r#"
+import child from "node:child_process";
+import { syncBuiltinESMExports } from "node:module";
+child.execFile = (program, args, options, done) => {
+  console.log(args.join(" "));
+  done(new Error("there is none"), "", "");
+  return { stdin: { on() {}, end() {} } };
+};
+syncBuiltinESMExports();
+globalThis.setTimeout = () => ({ unref() {} });
+const { Transit } = await import(process.env.LINK);
+let answer;
+const asked = new Promise((resolve) => (answer = resolve));
+const tui = { showToast: async () => {} };
+const plugin = await Transit({ client: { session: { get: () => asked }, tui }, directory: "/" });
+const properties = { sessionID: "s-1", status: { type: "busy" } };
+const told = plugin.event({ event: { type: "session.status", properties } });
+if (process.env.DISPOSED) await plugin.dispose();
+answer({ data: { id: "s-1", title: "work" } });
+await told;
+console.log("over");
+"#;
+
+#[test]
+fn a_session_that_was_looked_up_while_the_plugin_is_let_go_of_is_not_its_own_any_more() {
+    let home = Home::new();
+    let script = home.file("script.mjs", PLUGIN);
+    let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("adapters/opencode/transit.js");
+    let run = |disposed: &str| {
+        let out =
+            home.foreign("node").arg(&script).env("LINK", &link).env("DISPOSED", disposed).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stdout).to_owned()
+    };
+    assert_eq!(run(""), "--tools\nsocket\nover\n", "it connects for one that it has found");
+    assert_eq!(run("1"), "--tools\nover\n");
 }
