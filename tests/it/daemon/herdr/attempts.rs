@@ -41,12 +41,12 @@ fn a_blocked_agent_costs_no_attempt_and_gets_the_message_once() {
         let status = ask(&rig.home, &json!({ "op": "status" }));
         (status["draft_holds"][0]["reason"] == "blocked").then_some(())
     });
-    // An attempt counts while it is under way, and is given back with its answer.
-    let costs_nothing =
+    // One that is under way counts until it is answered.
+    let has_cost_none =
         || eventually(|| state(&rig, &id).filter(|(state, attempts)| state == "queued" && *attempts == 0));
-    costs_nothing();
+    has_cost_none();
     herdr.wait_for_more("agent.get", 3);
-    costs_nothing();
+    has_cost_none();
     assert_eq!(herdr.count("agent.prompt"), 0);
     // It becomes free, and asks something new just when it is prompted; then it is really free.
     herdr.with("w1:p1", |pane| {
@@ -55,7 +55,7 @@ fn a_blocked_agent_costs_no_attempt_and_gets_the_message_once() {
     });
     eventually(|| (herdr.count("agent.prompt") == 1).then_some(()));
     herdr.wait_for_more("agent.get", 2);
-    costs_nothing();
+    has_cost_none();
     herdr.with("w1:p1", |pane| {
         pane.status = "idle".into();
         pane.prompt = Prompt::Takes;
