@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// What some editors begin a file with. The harnesses pass over it.
+/// What some editors begin a file with. It is no part of the JSON, and whoever reads the file may pass over it.
 const MARK: &str = "\u{feff}";
 
 /// Why a file is left alone.
