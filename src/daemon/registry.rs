@@ -8,7 +8,7 @@ use super::session::Session;
 use crate::addr::Name;
 use crate::proto::wire::AgentInfo;
 use crate::store::process::Process;
-use crate::store::spool::agents::Place;
+use crate::store::spool::agents::{Identity, Place};
 
 /// What a caller says of itself, from its environment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -157,6 +157,12 @@ impl Registry {
         self.inner().sessions.get(name).cloned()
     }
 
+    /// The address of a session, whatever it is called now.
+    pub(super) fn address_of(&self, who: &Identity) -> Option<String> {
+        let inner = self.inner();
+        inner.sessions.values().find(|session| session.who == *who).map(|session| session.address.clone())
+    }
+
     /// All sessions, by name.
     pub(super) fn all(&self) -> Vec<Session> {
         self.inner().sessions.values().cloned().collect()
@@ -243,7 +249,6 @@ mod tests {
     use super::*;
     use crate::daemon::session::{Mailbox, Way};
     use crate::net::wake::Wake;
-    use crate::store::spool::agents::Identity;
 
     fn session(name: &str, session_id: &str, pid: u32, generation: u64) -> Session {
         Session {

@@ -1,6 +1,7 @@
 //! Sending a message: keeping it, handing it to an agent of this host at once, and waiting a little for what it comes
 //! to.
 
+use std::sync::PoisonError;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -55,7 +56,10 @@ pub(in crate::daemon) fn send(host: &Host, sender: &Session, asked: &Asked) -> A
     }
     let (id, dest) = (id.clone().unwrap_or_else(|| IdKind::Message.fresh()), to.to_string());
     let waiting = Waiting { host, id: &id, told: host.wait_for(&id) };
-    let message = Message { id: &id, from: &sender.address, to: &dest, body, reply_to, at: host.wall() };
+    // Nobody gets another name before it is kept: what is kept under the old one, or for it, is nobody's then.
+    let names_stand = host.registering.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = host.registry.address_of(&sender.who).unwrap_or_else(|| sender.address.clone());
+    let message = Message { id: &id, from: &from, to: &dest, body, reply_to, at: host.wall() };
     let link = host.link();
     let has_worker = link.url.is_some();
     let near = near(host, &to)?.filter(|_| !far || !has_worker);
@@ -72,6 +76,7 @@ pub(in crate::daemon) fn send(host: &Host, sender: &Session, asked: &Asked) -> A
         host.loops.give_back(&id, admitted);
         return Err(store_error(&err));
     }
+    drop(names_stand);
     let is_worth_waiting = link.connected || (straight.is_some() && !host.is_paused());
     let wait = if is_worth_waiting { wait.unwrap_or(SEND_WAIT).min(SEND_WAIT) } else { Duration::ZERO };
     outcome(host, &message, admitted, waiting.wait(wait))

@@ -306,6 +306,7 @@ impl Line<'_> {
         self.queue.0.clear();
         let old = self.session.place.name.clone();
         let new = session.place.name.clone();
+        let one_at_a_time = locked(&self.host.registering);
         self.host.registry.enter(session.clone());
         self.session.mailbox.close();
         self.session = session;
@@ -313,6 +314,7 @@ impl Line<'_> {
             spool.readdress(&old, &new)?;
             Dispatch::new(spool, new.as_str(), self.host.now())
         });
+        drop(one_at_a_time);
         match moved {
             Ok(dispatch) => self.dispatch = dispatch,
             Err(err) => {

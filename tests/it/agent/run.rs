@@ -119,7 +119,7 @@ fn a_command_over_its_time_is_ended_with_all_that_it_started() {
     let home = Home::new();
     let daemon = Daemon::start(&home);
     // The pipe `up` is closed only when both processes are gone.
-    let agent = run(&home, &["--timeout", "1s"], &["sh", "-c", "sleep 600 & echo up; sleep 600"]);
+    let agent = run(&home, &["--timeout", "5s"], &["sh", "-c", "sleep 600 & echo up; sleep 600"]);
     let mut connection = daemon.register(&agent, 1);
     connection.deliver("tx_000000000001", "one");
     assert_eq!(connection.next(), Event::Status("working".into()), "a sign of life");
@@ -217,7 +217,7 @@ fn a_command_that_does_not_listen_is_killed_with_all_that_it_started() {
     .enumerate()
     {
         gate(&home, "held");
-        let agent = run(&home, &["--timeout", "1s"], &["sh", "-c", script]);
+        let agent = run(&home, &["--timeout", "5s"], &["sh", "-c", script]);
         let mut connection = daemon.register(&agent, n as u64 + 1);
         connection.deliver("tx_000000000001", script);
         // Ends when nobody has it open for writing any more.

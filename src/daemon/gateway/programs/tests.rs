@@ -7,10 +7,12 @@ use tempfile::TempDir;
 
 use super::super::tests::{eventually, host};
 use super::*;
+use crate::daemon::control::send::{Asked, send};
 use crate::daemon::peer;
 use crate::daemon::registry::{Caller, Hint};
 use crate::proto::envelope::{self, Envelope, Kind};
 use crate::store::home::owed::Owed;
+use crate::store::spool::agents::Place;
 use crate::store::spool::inbox::Delivery;
 use crate::store::spool::local::LocalState;
 
@@ -237,6 +239,22 @@ fn a_message_at_work_is_not_run_again_when_its_agent_is_back_before_that_has_end
         eventually("the message is settled", || world.state(id).0 == LocalState::Injected);
     }
     assert_eq!(runs(), "x\nx\n");
+}
+
+#[test]
+fn who_has_just_got_another_name_writes_under_that() {
+    let world = World::new("exit 0");
+    let jess = namesake(&world);
+    let place = Place { name: "jo".parse().unwrap(), is_auto: false, generation: 9 };
+    assert!(world.host.registry.rename(&jess, &place, "jo@titan"));
+    world.host.reload_parts();
+    world.until_there("tiny");
+    // The call was taken for the session as it was called before.
+    let (to, body, wait) = ("tiny@titan".to_owned(), "hi".to_owned(), Some(Duration::ZERO));
+    let asked = Asked { to, body, reply_to: None, wait, far: false, id: Some(ID.to_owned()) };
+    send(&world.host, &jess, &asked).unwrap();
+    let row = world.host.spool().unwrap().local_deliveries(ID).unwrap().remove(0);
+    assert_eq!(envelope::sender(&row.envelope), Some("jo@titan"));
 }
 
 #[test]
