@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::outbox::row::{FIELD_COUNT, FIELDS, decode};
@@ -168,7 +168,7 @@ impl Look {
             let sql = format!("SELECT {fields} FROM outbox NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2");
             let mut query = db.prepare_cached(&sql)?;
             let rows = query.query_map((after, most), |row| {
-                let values = (0..FIELD_COUNT).map(|column| row.get::<_, Value>(column));
+                let values = (0..FIELD_COUNT).map(|column| stored(row, column));
                 Ok(decode(values.collect::<rusqlite::Result<_>>()?))
             })?;
             rows.collect()
@@ -235,6 +235,14 @@ impl Look {
 
     fn read<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         f(&self.db).map_err(|err| StoreError::sql(&self.path, err))
+    }
+}
+
+/// A value as it stands in the file. Text that is no UTF-8 is none, and comes as the bytes that it is.
+fn stored(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Value> {
+    match row.get_ref(column)? {
+        ValueRef::Text(bytes) if std::str::from_utf8(bytes).is_err() => Ok(Value::Blob(bytes.to_owned())),
+        _ => row.get(column),
     }
 }
 

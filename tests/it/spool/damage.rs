@@ -112,6 +112,35 @@ fn rows_that_break_a_rule_are_named() {
 }
 
 #[test]
+fn one_row_that_nobody_wrote_keeps_no_other_from_being_rescued() {
+    for (column, value) in [
+        ("id", "CAST(x'6576745fff' AS TEXT)"),
+        ("dest", "CAST(x'ff' AS TEXT)"),
+        ("error", "CAST(x'61ff' AS TEXT)"),
+        ("attempts", "-5"),
+    ] {
+        let home = home();
+        for n in 0..5 {
+            add(&home, NOWHERE, &n.to_string());
+        }
+        sql(&home, &format!("UPDATE outbox SET {column} = {value} WHERE seq = 3"));
+        let export = spool(&home, &["export"]);
+        let told = text(&export.stderr);
+        assert_eq!((code(&export), text(&export.stdout).lines().count()), (74, 4), "{column}: {told}");
+        assert!(told.contains("4 entries were rescued, 1 is lost"), "{column}: {told}");
+        let check = spool(&home, &["check"]);
+        assert!(text(&check.stdout).contains("damage: row 3"), "{column}: {}", text(&check.stdout));
+        // What cannot go on says that it is the file, and what to do.
+        for args in [&["list"][..], &["flush"]] {
+            let output = spool(&home, args);
+            let told = text(&output.stderr);
+            assert!(told.contains("a row holds what was never stored"), "{column}: {args:?}: {told}");
+            assert!(code(&output) == 74 && told.contains("transit-spool export >FILE"), "{column}: {told}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_spool_of_ours_is_left_alone() {
     let home = home();
     add(&home, NOWHERE, "x");
