@@ -235,6 +235,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l lost-key -d 'The master key is lost: store the new secret under the one that is there now, and be it a fresh one'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -223,6 +223,14 @@ pub fn create(
     Ok(made.ok_or_else(|| Refusal::SourceExists { name: name.to_owned() })?)
 }
 
+/// Whether there is any source, and so a secret that is sealed.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn any(tx: &Tx<'_>) -> Result<bool, StoreError> {
+    Ok(tx.one("SELECT name FROM source LIMIT 1", &[], |row| row.get::<String>(0))?.is_some())
+}
+
 /// Whether `key` is the master key of this ledger: it opens a secret that is stored, or none is.
 ///
 /// # Errors
