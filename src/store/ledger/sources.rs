@@ -375,7 +375,12 @@ pub fn set_paused(
 pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Source) -> Result<SourceRow, StoreError> {
     let sql = format!("DELETE FROM source WHERE org_id = ?1 AND name = ?2 RETURNING {}", SourceRow::COLUMNS);
     tx.directory_changed();
-    found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)
+    let row = found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)?;
+    tx.execute(
+        "UPDATE reply SET state = 'dropped' WHERE org_id = ?1 AND integration_id = ?2 AND state = 'due'",
+        values![org_id, &row.integration_id],
+    )?;
+    Ok(row)
 }
 
 #[cfg(test)]
