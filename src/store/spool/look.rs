@@ -264,8 +264,15 @@ pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
             path: path.parent().unwrap_or(path).to_owned(),
             what: "not a directory",
         }),
-        Err(err) => Err(StoreError::io("look at", path, err)),
+        Err(err) => Err(closed_by_another(path).unwrap_or_else(|| StoreError::io("read", path, err))),
     }
+}
+
+/// A directory of somebody else, which lets nobody look into it: the usual reason why a spool cannot be seen.
+fn closed_by_another(path: &Path) -> Option<StoreError> {
+    let directory = path.parent()?;
+    let owner = fs::metadata(directory).ok()?.uid();
+    (owner != rustix::process::geteuid().as_raw()).then(|| StoreError::Foreign { path: directory.to_owned() })
 }
 
 /// The engine takes an empty database for a new one, and removes the log beside it. But a log with rows in it says

@@ -1,6 +1,8 @@
 //! Spools that are damaged, cut, somebody else's, of another version, or cannot be written.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 use super::*;
 
@@ -167,6 +169,30 @@ fn what_is_no_spool_of_ours_is_left_alone() {
     fs::write(file.data(), "").unwrap();
     for verb in verbs {
         assert!(said(&file, verb, 73).contains("is not a directory"), "{verb:?}");
+    }
+}
+
+#[test]
+fn a_spool_that_another_user_keeps_shut_is_said_to_be_his() {
+    // Only root can be somebody else.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = home();
+    add(&home, NOWHERE, "x");
+    let root = home.data().parent().unwrap().to_owned();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+    for verb in ["list", "check", "flush"] {
+        let output = match home.command(SPOOL).arg(verb).uid(4711).gid(4711).output() {
+            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
+                eprintln!("LEFT OUT: another user cannot run what was built here");
+                return;
+            }
+            output => output.unwrap(),
+        };
+        let told = text(&output.stderr);
+        assert!(code(&output) == 78 && told.contains("belongs to another user"), "{verb}: {told}");
+        assert!(told.contains("run this as its owner"), "{verb}: {told}");
     }
 }
 
