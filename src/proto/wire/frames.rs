@@ -1,7 +1,7 @@
 //! The frames of transit-wire/1 as values, and their decoding.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::PROTO;
 use crate::proto::Decoded;
@@ -274,14 +274,14 @@ pub fn decode_daemon(text: &str) -> Decoded<DaemonFrame> {
 fn hello(text: &str) -> serde_json::Result<DaemonFrame> {
     #[derive(Deserialize)]
     struct Version {
-        proto: Number,
+        proto: u64,
     }
     #[derive(Deserialize)]
     struct Hello {
         daemon_ver: String,
         host: String,
     }
-    let proto = serde_json::from_str::<Version>(text)?.proto.as_u64().unwrap_or_default();
+    let proto = serde_json::from_str::<Version>(text)?.proto;
     let Hello { daemon_ver, host } = match proto {
         PROTO => serde_json::from_str(text)?,
         _ => Hello { daemon_ver: String::new(), host: String::new() },

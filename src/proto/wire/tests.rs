@@ -307,7 +307,7 @@ fn a_bad_hello_is_refused_with_its_code() {
         (r#"{"t":"hello","proto":1,"daemon_ver":"9","host":"rhea"}"#, "host_mismatch", 4003),
         (r#"{"t":"hello","proto":2,"daemon_ver":"9","host":"titan"}"#, "unsupported_proto", 4002),
         (r#"{"t":"hello","proto":2}"#, "unsupported_proto", 4002),
-        (r#"{"t":"hello","proto":-1,"daemon_ver":9,"host":"titan"}"#, "unsupported_proto", 4002),
+        (r#"{"t":"hello","proto":3,"daemon_ver":9,"host":"titan"}"#, "unsupported_proto", 4002),
         (r#"{"t":"roster"}"#, "hello_required", 4002),
         (r#"{"t":"pong"}"#, "hello_required", 4002),
     ];
