@@ -35,7 +35,7 @@ pub(super) enum Verb {
     Rotate {
         #[command(flatten)]
         one: One,
-        /// How long the old secret stays valid.
+        /// How long the old secret stays valid. The one before it, from a rotation not long ago, ends now.
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
         overlap: Duration,
         /// The master key is lost: store the new secret under the one that is there now, and be it a fresh one.
