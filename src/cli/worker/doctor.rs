@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{MASTER_KEY, Place};
+use super::key::LOST;
+use super::{MASTER_KEY, Place, look_at};
 use crate::cli::findings::{Findings, Level};
 use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
@@ -36,11 +37,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
     let path = place.path()?;
-    let look = Look::open(&path).map_err(|err| {
-        let failure = Failure::store("open the database", &err);
-        // What else a damaged database is asked for would fail like this.
-        if matches!(err, StoreError::Damaged { .. }) { failure.hint(RESTORE) } else { failure }
-    })?;
+    // What else a damaged database is asked for would fail as well.
+    let look = look_at(&path, RESTORE)?;
     let now = SystemClock::new().wall();
     let mut found = Findings::default();
     schema(&look, &mut found);
@@ -166,10 +164,8 @@ fn key(look: &Look, path: &Path, now: Wall, found: &mut Findings) -> Result<(), 
         None if file.exists() => (MasterKey::from_file_or_new(&file).ok(), file.display().to_string()),
         None => (None, file.display().to_string()),
     };
-    const HINT: &str = "give the key under which they were stored, with TRANSIT_MASTER_KEY or in the key file; \
-                        without it, rotate every source's secret under a new one";
     let Some(key) = key else {
-        found.wrong("key", format!("{origin} holds no master key"), HINT);
+        found.wrong("key", format!("{origin} holds no master key"), LOST);
         return Ok(());
     };
     let shut: Vec<_> =
@@ -177,7 +173,7 @@ fn key(look: &Look, path: &Path, now: Wall, found: &mut Findings) -> Result<(), 
     if shut.is_empty() {
         found.ok("key", format!("{origin} opens every secret ({})", rows.len()));
     } else {
-        found.wrong("key", format!("{origin} does not open the secrets of {}", shut.join(", ")), HINT);
+        found.wrong("key", format!("{origin} does not open the secrets of {}", shut.join(", ")), LOST);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{NAME, Place, base_url, master_key};
+use super::{NAME, Place, base_url, key};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::{Common, duration, loops};
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     // Where it cannot be caught, a limit on file sizes ends the process as it always did.
     let _ = service::outlive_file_limit();
     let database = place.path()?;
-    let (master_key, origin) = master_key(&database)?;
+    let (master_key, origin) = key::find(&database, || key::has_secrets(&database))?;
     service::raise_descriptor_limit();
     let inherited = service::inherited_listeners()
         .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::proto::ingest::Event;
 use crate::secret::Secret;
+use crate::store::ledger::depths::depths;
 use crate::store::ledger::sources::{self, NewSource, SourceRow};
 use crate::store::ledger::{Db, directory, events, replies};
 use crate::store::seal::MasterKey;
@@ -180,4 +181,5 @@ fn a_reply_is_due_until_it_is_posted_or_its_source_is_gone() {
     world.change(move |tx, org_id| replies::record(tx, org_id, &row, "done", START));
     world.change(|tx, org_id| sources::delete(tx, org_id, &"ci".parse().unwrap()));
     assert!(world.db.read(|tx| replies::due_sources(tx, next)).unwrap().is_empty());
+    assert_eq!(world.db.read(|tx| depths(tx, 9)).unwrap().replies, 0, "nor does it wait");
 }
