@@ -120,17 +120,26 @@ export class Link {
 
   /** Whether the session is still the one that a delivery was for. */
   get isOpen() {
-    return this.isStarted;
+    return this.isStarted && !this.isReplaced;
   }
 
   async dial() {
+    // One attempt at a time, and one connection: a second one would take the session's place from the first.
+    if (this.isDialing) return;
+    this.isDialing = true;
+    clearTimeout(this.timer);
     let path;
+    let failed;
     try {
       path = (await transitAgent(["socket"])).trim();
     } catch (error) {
-      return this.lost(`Transit: ${error.message}`);
+      failed = `Transit: ${error.message}`;
     }
+    this.isDialing = false;
+    if (path === undefined) return this.lost(failed);
     if (!this.isStarted) return;
+    this.socket?.destroy();
+    this.capability = undefined;
     const socket = connect(path);
     this.socket = socket;
     let rest = "";
@@ -144,6 +153,7 @@ export class Link {
       socket.write(`${JSON.stringify({ t: "register", proto: 1, ...own, ...this.register() })}\n`);
     });
     socket.on("data", (text) => {
+      if (this.socket !== socket) return;
       const lines = (rest + text).split("\n");
       rest = lines.pop();
       if (rest.length > LONGEST_LINE) socket.destroy();
@@ -159,7 +169,7 @@ export class Link {
 
   /** The connection is gone, or could not be made. `why` is for the person, once. */
   lost(why) {
-    if (!this.isStarted || this.isReplaced) return;
+    if (!this.isStarted || this.isReplaced || this.isDialing) return;
     if (why && why !== this.told) this.tell(why);
     this.told = why || this.told;
     this.timer = setTimeout(() => this.dial(), this.wait);
@@ -202,7 +212,7 @@ export class Link {
     this.open.set(key, id);
     this.queue = this.queue.then(async () => {
       try {
-        if (this.isStarted) await this.deliver(id, envelope);
+        if (this.isOpen) await this.deliver(id, envelope);
         else throw new Refused("session_gone");
         this.answer({ t: "deliver_ack", id, persisted: true });
       } catch (error) {

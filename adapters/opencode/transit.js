@@ -22,6 +22,7 @@ let isNameTaken = false;
 export const Transit = async ({ client, directory }) => {
   const links = new Map(); // session -> its link
   const parents = new Map(); // session of a sub-agent -> the session that began it
+  let isOver = false;
 
   function isOurs(info) {
     if (info.parentID) parents.set(info.id, info.parentID);
@@ -29,7 +30,8 @@ export const Transit = async ({ client, directory }) => {
   }
 
   function enter(info) {
-    if (!isOurs(info)) return;
+    // What was looked up while OpenCode let go of this plugin is the next one's.
+    if (isOver || !isOurs(info)) return;
     const known = links.get(info.id);
     if (known) {
       known.title = info.title;
@@ -108,7 +110,10 @@ export const Transit = async ({ client, directory }) => {
     "tool.definition": async ({ toolID }, output) => {
       if (schemas[toolID]) output.jsonSchema = schemas[toolID];
     },
-    dispose: async () => [...links.keys()].forEach(leave),
+    dispose: async () => {
+      isOver = true;
+      [...links.keys()].forEach(leave);
+    },
   };
 };
 

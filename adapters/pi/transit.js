@@ -24,6 +24,7 @@ export default function transit(pi) {
     const session = ctx.sessionManager;
     // Nothing that is sent to a session without a file (--no-session) can be said to have arrived.
     if (!session.getSessionFile()) return;
+    link?.close();
     link = new Link({
       register: () => ({
         harness: "pi",

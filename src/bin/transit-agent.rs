@@ -1,5 +1,5 @@
 //! Any program as an agent.
 
 fn main() -> std::process::ExitCode {
-    transit::cli::main(transit::cli::agent::tool, transit::cli::agent::run)
+    transit::cli::agent::main()
 }

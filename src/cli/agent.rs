@@ -13,6 +13,7 @@ mod socket;
 mod tmux;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -50,7 +51,8 @@ enum Verb {
     ///
     /// One COMMAND runs at a time, in the order in which envelopes came. With --jobs several do, and only what has an
     /// order keeps it: messages of one sender, messages of one room, and events of one conversation. A COMMAND that
-    /// works for minutes is run once; the daemon hears meanwhile that it is at work.
+    /// works for minutes is run once; the daemon hears meanwhile that it is at work. It ends with this command, and
+    /// all that it started does, also when this one is killed.
     Run(run::Args),
     /// Print envelopes as lines of JSON, and read their answers from stdin.
     ///
@@ -130,6 +132,14 @@ impl Identity {
             name: Some(name.clone()),
             pane_id: None,
         })
+    }
+}
+
+/// The program: `transit-agent`, or what that puts between itself and a COMMAND, which goes by another name.
+pub fn main() -> ExitCode {
+    match run::warden::Args::of(std::env::args_os()) {
+        Some(args) => run::warden::run(&args),
+        None => super::main(tool, run),
     }
 }
 

@@ -56,6 +56,9 @@ fn variable(name: &str) -> Option<String> {
 /// What is known when the daemon has the call and its answer is lost.
 pub(super) const UNKNOWN: &str = "it may have been done all the same, and would be done again";
 
+/// What is known when the Worker has the call and its answer is lost.
+pub(super) const ASKED: &str = "it may have been done all the same; asked for again, it is not done twice";
+
 /// Makes the call and reads the answer; the inner error is the daemon's no.
 ///
 /// # Errors
@@ -133,6 +136,7 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
     let failure = Failure::new(exit, what, err);
     match (&err.id, err.code.as_str()) {
         (Some(id), _) => failure.hint(format_args!("it is kept as dead: transit-send --status {id}")),
+        (None, "rpc_error") => failure.hint(ASKED),
         (None, "disk_full") => failure.hint("free some space and run the command again"),
         (None, "loop_guard") => failure.hint(
             "it was not kept; transit tells the sender when it may write again, and an event ends it at once",

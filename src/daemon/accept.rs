@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::host::Host;
+use super::trouble::Trouble;
 use crate::net::unix::{Bound, Peer};
 use crate::net::wake::Wake;
 
@@ -29,32 +30,36 @@ pub(super) fn accept(
     serve: fn(&Arc<Host>, UnixStream, Peer, Wake),
 ) {
     let mut all: Vec<Served> = Vec::new();
-    let mut is_full = false;
+    let (mut is_full, mut trouble) = (false, Trouble::default());
+    let socket = bound.path().display();
     let pulse = host.pulses.add("accept", wake.clone());
     while !host.stop.is_triggered() {
         pulse.beat();
-        match bound.accept(wake) {
-            Ok(None) => wake.clear(),
+        let failed = match bound.accept(wake) {
+            Ok(None) => {
+                wake.clear();
+                continue;
+            }
             Ok(Some((stream, peer))) => {
                 all.retain(|served| !served.thread.is_finished());
                 if all.len() >= MOST {
                     if !std::mem::replace(&mut is_full, true) {
-                        let socket = bound.path().display();
                         tracing::warn!(%socket, "too many connections; new ones are refused for now");
                     }
                     continue;
                 }
                 is_full = false;
-                match begin(host, stream, peer, thread_name, serve) {
-                    Ok(served) => all.push(served),
-                    Err(err) => {
-                        tracing::warn!(%err, "could not serve a connection");
-                        host.stop.wait(Some(EXHAUSTED));
-                    }
-                }
+                begin(host, stream, peer, thread_name, serve).map(|served| all.push(served)).err()
             }
-            Err(err) => {
-                tracing::warn!(socket = %bound.path().display(), %err, "could not accept a connection");
+            Err(err) => Some(err),
+        };
+        match failed {
+            None if trouble.is_over() => tracing::info!(%socket, "connections are served again"),
+            None => {}
+            Some(err) => {
+                if let Some(untold) = trouble.seen(host.now()) {
+                    tracing::warn!(%socket, %err, untold, "could not serve a connection; trying again");
+                }
                 host.stop.wait(Some(EXHAUSTED));
             }
         }

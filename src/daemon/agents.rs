@@ -13,7 +13,7 @@ use super::claim;
 use super::dispatch::Dispatch;
 use super::host::Host;
 use super::peer::registrable;
-use super::registry::{Mailbox, Session, Way};
+use super::session::{Mailbox, Session, Way};
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::id::fill_random;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::dispatch::Dispatch;
 use super::host::Host;
-use super::registry::{Session, Way};
+use super::session::{Session, Way};
 use crate::addr::Name;
 use crate::proto::control::ControlError;
 use crate::store::spool::agents::Place;

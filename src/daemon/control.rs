@@ -16,7 +16,8 @@ use super::herdr;
 use super::host::Host;
 use super::local_api::Standing;
 use super::peer::lineage;
-use super::registry::{Caller, Hint, Session};
+use super::registry::{Caller, Hint};
+use super::session::Session;
 use crate::addr::Name;
 use crate::clock::Mono;
 use crate::limits;
@@ -253,6 +254,7 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     }
     let settles = matches!(method.as_str(), "chat_reply" | "mark_handled");
     let delivery = params.get("delivery_id").and_then(Value::as_str).filter(|_| settles).map(str::to_owned);
+    // What is not even asked is `rpc_failed` as well; of any other end it is not known what it left done.
     let answered = host.call(method.clone(), Value::Object(params));
     match answered.recv_timeout(limits::RPC_WAIT + Duration::from_secs(1)) {
         Ok(Ok(result)) => {
@@ -262,7 +264,10 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
             Ok(json!({ "result": result }))
         }
         Ok(Err(err)) => Err(ControlError::new(&err.code, err.message)),
-        Err(_) => Err(offline("the connection ended")),
+        Err(_) => {
+            let text = format!("the connection to the Worker ended before {method} was answered");
+            Err(ControlError::new("rpc_error", text))
+        }
     }
 }
 

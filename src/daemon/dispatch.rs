@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::host::{Host, SendOutcome};
 use super::near;
-use super::registry::Session;
+use super::session::Session;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits;

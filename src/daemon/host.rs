@@ -53,6 +53,15 @@ pub(super) struct RpcCall {
     pub(super) answer: Sender<Result<Value, RpcError>>,
 }
 
+impl RpcCall {
+    /// The Worker will not be asked.
+    fn unasked(self) {
+        let text = format!("{} needs the Worker, and the connection ended before it was asked", self.method);
+        // A caller that went away needs no answer.
+        let _ = self.answer.send(Err(RpcError::new("rpc_failed", text)));
+    }
+}
+
 /// How the connection to the Worker is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link {
@@ -332,9 +341,14 @@ impl Host {
         std::mem::take(&mut *locked(&self.calls))
     }
 
+    /// There is no connection: calls that would have to be made on one are not made.
+    pub(super) fn refuse_calls(&self) {
+        self.take_calls().into_iter().for_each(RpcCall::unasked);
+    }
+
     /// Lets everybody go who waits for something that will not come any more.
     pub(super) fn let_go(&self) {
         locked(&self.waiters).clear();
-        locked(&self.calls).clear();
+        self.refuse_calls();
     }
 }

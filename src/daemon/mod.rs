@@ -23,6 +23,8 @@ mod near;
 mod orders;
 mod peer;
 mod registry;
+mod session;
+mod trouble;
 mod uplink;
 mod wire_log;
 

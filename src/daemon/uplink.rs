@@ -234,7 +234,7 @@ fn idle(host: &Host, stop: &Shutdown, longest: Option<Duration>, pulse: &Pulse) 
             return true;
         }
         // Nobody else would answer them.
-        drop(host.take_calls());
+        host.refuse_calls();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if stop.is_triggered() || left.is_some_and(|left| left.is_zero()) {
             return false;

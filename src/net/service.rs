@@ -64,9 +64,32 @@ pub fn inherited_unix_listeners() -> io::Result<Vec<(String, UnixListener)>> {
 /// # Errors
 /// When the signal cannot be caught.
 pub fn on_hangup() -> io::Result<Wake> {
+    on_each(&[SIGHUP])
+}
+
+/// A wake-up that every SIGHUP, SIGINT and SIGTERM gives from now on; none of them ends the process any more.
+///
+/// # Errors
+/// When the signals cannot be caught.
+pub fn on_endings() -> io::Result<Wake> {
+    on_each(&[SIGHUP, SIGINT, SIGTERM])
+}
+
+fn on_each(signals: &[i32]) -> io::Result<Wake> {
     let wake = Wake::new()?;
-    signal_hook::low_level::pipe::register(SIGHUP, wake.writer()?)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, wake.writer()?)?;
+    }
     Ok(wake)
+}
+
+/// Ends this process by a signal, as another one was ended, without a core of its own. Returns when the signal ends
+/// nobody.
+pub fn die_of(signal: i32) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
 /// A wish to stop, handed down to everything that runs. Clones are the same wish.

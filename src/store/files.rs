@@ -57,6 +57,25 @@ fn not_made(dir: &Path, err: io::Error) -> StoreError {
     }
 }
 
+/// Whether a file can be made in this directory, written and removed again, by trying it; it is synced, since some file
+/// systems find out only then that there is no room.
+///
+/// # Errors
+/// When it cannot.
+pub fn try_out(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!("writable.{}.tmp", std::process::id()));
+    let write = || {
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(&[0; 4096])?;
+        file.sync_all()
+    };
+    let written = write();
+    match fs::remove_file(&path) {
+        Err(err) if written.is_ok() => Err(err),
+        _ => written,
+    }
+}
+
 /// Replaces `path` by a file 0600 that holds `content`: a temporary file beside it, synced, renamed, and the
 /// directory synced.
 ///

@@ -57,6 +57,31 @@ impl Drop for Disk {
     }
 }
 
+#[test]
+fn a_doctor_names_a_full_disk_and_one_that_is_read_only() {
+    let home = Home::new();
+    let disk = Disk::new(&home);
+    let data = disk.0.join("data");
+    fs::create_dir(&data).unwrap();
+    let doctor = || {
+        let mut command = home.command("transitd");
+        let out = command.args(["doctor", "--json"]).env("TRANSIT_DATA_DIR", &data).output().unwrap();
+        let found = text(&out.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        found.into_iter().find(|finding| finding["check"] == "data").unwrap()
+    };
+    assert_eq!(doctor()["level"], "ok");
+    disk.fill(0);
+    let full = doctor();
+    assert_eq!(full["level"], "wrong");
+    assert!(full["hint"].as_str().unwrap().contains("free some space"), "{full}");
+    disk.empty();
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).status();
+    assert!(remount.unwrap().success());
+    let read_only = doctor();
+    assert_eq!(read_only["level"], "wrong");
+    assert!(read_only["hint"].as_str().unwrap().contains("mount it"), "{read_only}");
+}
+
 struct Worker {
     process: Background,
     at: SocketAddr,

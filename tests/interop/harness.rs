@@ -4,6 +4,7 @@
 //! The agents are npm packages, pinned in `tests/interop/harness/`. They are looked for in the directory that
 //! `TRANSIT_HARNESSES` names, else in `target/harnesses`, where `.ci/run` puts them.
 
+mod link;
 mod opencode;
 mod pi;
 

@@ -2,6 +2,7 @@
 
 mod command;
 mod queue;
+pub(super) mod warden;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

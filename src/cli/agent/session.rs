@@ -68,7 +68,8 @@ pub(in crate::cli) struct Session {
     due: Mono,
     /// What was heard and not handed out yet.
     heard: VecDeque<Next>,
-    /// What was said while nobody listened. Status is not kept: it would be old.
+    /// What was said of deliveries while nobody listened. Of the session's states the last one counts: the next
+    /// registration says it, or what follows it.
     held: Vec<Answer>,
     /// The trouble with the connection was told, and is not told again before it is over.
     told: bool,
@@ -81,6 +82,8 @@ struct Link {
     wake_at: Option<Mono>,
     since: Mono,
     registered: bool,
+    /// The state of the session that it was told last.
+    told: String,
 }
 
 impl Session {
@@ -163,6 +166,9 @@ impl Session {
     /// # Errors
     /// As [`next`](Self::next).
     pub(in crate::cli) fn say(&mut self, answer: Answer) -> Result<(), Failure> {
+        if let Answer::Status(status) = &answer {
+            self.register.status.clone_from(status);
+        }
         match &mut self.link {
             Some(link) if link.registered => {
                 link.say(&answer);
@@ -218,6 +224,7 @@ impl Session {
             wake_at: None,
             since: now,
             registered: false,
+            told: self.register.status.clone(),
         });
     }
 
@@ -275,6 +282,9 @@ impl Session {
                 self.heard.push_back(Next::Registered { agent, address, generation });
                 if let Some(link) = &mut self.link {
                     link.registered = true;
+                    if link.told != self.register.status {
+                        link.say(&Answer::Status(self.register.status.clone()));
+                    }
                     self.held.drain(..).for_each(|answer| link.say(&answer));
                 }
             }
@@ -310,7 +320,10 @@ impl Link {
             Answer::Ack { id } => self.machine.ack(id),
             Answer::Seen { id } => self.machine.seen(id),
             Answer::Nak { id, code, retryable } => self.machine.nak(id, code, *retryable),
-            Answer::Status(status) => self.machine.status(status),
+            Answer::Status(status) => {
+                status.clone_into(&mut self.told);
+                self.machine.status(status);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
-use crate::cli::control::UNKNOWN;
+use crate::cli::control::{ASKED, UNKNOWN};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::toolbox::{Effect, Misused, Tool};
 use crate::proto::control::{ControlError, Op, RoomAction};
@@ -139,7 +139,8 @@ fn way_out(code: &str) -> Option<&'static str> {
         "rpc_failed" | "not_connected" => {
             "nothing was done: call again later; whoami tells whether this host is connected"
         }
-        "rpc_error" | "too_many" | "spool_busy" | "session_absent" => "call again in a moment",
+        "rpc_error" => ASKED,
+        "too_many" | "spool_busy" | "session_absent" => "call again in a moment",
         "rate_limited" | "plan_limit" => "wait, and do not send it again before that",
         "loop_guard" => {
             "agents have answered each other too often: write no more to them until a person or an event asks for it"
@@ -227,6 +228,10 @@ mod tests {
             said(&lost)
         );
         assert_eq!(lost.structured_content.as_ref().unwrap()["code"], "no_answer");
+        let offline = refused(tool, &ControlError::new("rpc_failed", "this host is not connected"));
+        assert!(said(&offline).contains("nothing was done"), "{}", said(&offline));
+        let lost = refused(tool, &ControlError::new("rpc_error", "the connection to the Worker ended"));
+        assert!(said(&lost).contains("may have been done") && !said(&lost).contains("nothing"));
         let misused = misused(&Misused::Missing { tool: "claim_name", param: "name" });
         assert!(said(&misused).starts_with("Error: claim_name: name is missing (bad_params). Way out: "));
     }

@@ -47,6 +47,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     files::config(&paths, &config, &mut found);
     files::permissions(&paths, &config, &mut found);
     files::disk(&paths, &mut found);
+    files::writable(&paths, &mut found);
     files::spool(&paths, &mut found);
     let status = reach::daemon(&paths, &mut found);
     reach::sockets(&paths, status.is_some(), &mut found);

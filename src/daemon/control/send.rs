@@ -11,7 +11,7 @@ use crate::addr::{Addr, AgentAddr, Name};
 use crate::daemon::guard::{Admitted, Held, Road};
 use crate::daemon::host::{Host, SendOutcome};
 use crate::daemon::near::{Message, put, put_notice};
-use crate::daemon::registry::Session;
+use crate::daemon::session::Session;
 use crate::id::IdKind;
 use crate::limits;
 use crate::proto::control::ControlError;

@@ -104,12 +104,11 @@ impl Engine {
             now: self.host.wall(),
         };
         let command = command(agent, call, &given, std::env::vars_os());
-        let watch = stdout.watch();
+        // The process may call this very daemon before anything else here is done.
+        let is_process = stdout.watch().beginning();
         let begun = |pid| {
+            start_time(pid).map(|start_time| Process { pid, start_time }).map(is_process);
             tell(run.is_process(pid), "could not note a run");
-            if let Some(start_time) = start_time(pid) {
-                watch.begun(Process { pid, start_time });
-            }
         };
         supervise(command, agent.timeout, &self.stop, begun, stdout, stderr).map_err(|err| {
             if pointers.retired {

@@ -16,8 +16,11 @@ const WORDS: usize = 1024;
 
 /// Whoever watches a run.
 pub(super) trait Watch: Sync {
-    /// It has begun, as this process.
-    fn begun(&self, _process: Process) {}
+    /// It begins; the answer is told as which process it has begun. Whoever asks meanwhile what the process is waits for
+    /// that.
+    fn beginning(&self) -> Box<dyn FnOnce(Process) + '_> {
+        Box::new(|_| {})
+    }
     /// It is in progress.
     fn typing(&self);
     /// It has written a line. May block.

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use self::socket::Socket;
 use super::host::Host;
-use super::registry::{Caller, Way};
+use super::registry::Caller;
+use super::session::Way;
 use super::{DaemonError, spawn};
 use crate::addr::Name;
 use crate::clock::Wall;

@@ -14,17 +14,15 @@ use crate::clock::Mono;
 use crate::daemon::claim;
 use crate::daemon::dispatch::{Carrier, Dispatch};
 use crate::daemon::host::Host;
-use crate::daemon::registry::Session;
+use crate::daemon::session::Session;
 use crate::net::wake::Wake;
 use crate::proto::herdr::{
     Agent, Delivery, Fault, Hold, Job, Proof, Request, Step, Told, Verdict, is_free, pane_text,
 };
 use crate::store::config::DeliveryMode;
-use crate::store::spool::inbox::Outcome;
+use crate::store::spool::inbox::{DRAFT_BUSY as BUSY, Outcome};
 use crate::store::transcript;
 
-/// What the Worker is told while a person is in the way. It costs no attempt.
-const BUSY: &str = "draft_busy";
 /// How often a pane is looked at in which somebody types, or is asked something.
 const LOOK: Duration = Duration::from_secs(2);
 /// Longest time that the thread sleeps.
@@ -302,6 +300,10 @@ impl Line<'_> {
 
     /// From now on this is the agent's name; what waits for it comes along.
     fn take_name(&mut self, session: Session) {
+        // What the agent has must be noted before its rows go by another name, and what has its turn to come is handed
+        // over anew: either would be typed a second time otherwise.
+        self.dispatch.settle_last(self.host);
+        self.queue.0.clear();
         let old = self.session.place.name.clone();
         let new = session.place.name.clone();
         self.host.registry.enter(session.clone());
@@ -312,10 +314,7 @@ impl Line<'_> {
             Dispatch::new(spool, new.as_str(), self.host.now())
         });
         match moved {
-            Ok(dispatch) => {
-                self.dispatch.settle_last(self.host);
-                self.dispatch = dispatch;
-            }
+            Ok(dispatch) => self.dispatch = dispatch,
             Err(err) => {
                 tracing::error!(%err, "could not take an agent's new name; it is looked for anew");
                 self.shared.end();

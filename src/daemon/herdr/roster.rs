@@ -13,7 +13,7 @@ use crate::daemon::agents::made_up;
 use crate::daemon::dispatch::Dispatch;
 use crate::daemon::host::Host;
 use crate::daemon::peer::lineage;
-use crate::daemon::registry::{Mailbox, Session, Way};
+use crate::daemon::session::{Mailbox, Session, Way};
 use crate::daemon::spawn;
 use crate::limits;
 use crate::net::wake::Wake;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::gateway::Actor;
+use super::super::trouble::Trouble;
 use super::connection::Connection;
 use super::sink::Client;
 use super::{Limits, Shared, Standing, locked};
@@ -154,6 +155,7 @@ impl Listener {
 
     /// Accepts until the daemon stops; then the socket goes away.
     pub(super) fn run(mut self) {
+        let mut refused = Trouble::default();
         while !self.shared.stop.is_triggered() {
             let served = match &self.bound {
                 None => {
@@ -163,14 +165,20 @@ impl Listener {
                     continue;
                 }
                 Some(bound) => match bound.accept_any(&self.wake) {
-                    Ok(None) => Ok(()),
+                    Ok(None) => continue,
                     Ok(Some(stream)) => self.place(stream),
                     Err(err) => Err(err),
                 },
             };
-            if let Err(err) = served {
-                tracing::warn!(%err, "could not take a client of the local API");
-                self.shared.stop.wait(Some(EXHAUSTED));
+            match served {
+                Ok(()) if refused.is_over() => tracing::info!("clients of the local API are served again"),
+                Ok(()) => {}
+                Err(err) => {
+                    if let Some(untold) = refused.seen(self.shared.clock.mono()) {
+                        tracing::warn!(%err, untold, "could not take a client of the local API; trying again");
+                    }
+                    self.shared.stop.wait(Some(EXHAUSTED));
+                }
             }
         }
         drop(self.bound);

@@ -3,6 +3,7 @@
 mod round;
 
 mod roster;
+mod untaken;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::roster::Roster;
+use self::untaken::Untaken;
 use super::Enrolment;
 use crate::addr::AgentAddr;
 use crate::clock::{Backoff, Mono};
@@ -92,6 +94,7 @@ pub(super) struct Talk<'a> {
     call_count: u64,
     /// Deliveries that were heard and are not stored yet.
     heard: Vec<Delivery>,
+    untaken: Untaken,
     /// When the last answers must be out, once the daemon stops.
     stop_at: Option<Mono>,
 }
@@ -126,6 +129,7 @@ impl<'a> Talk<'a> {
             calls: HashMap::new(),
             call_count: 0,
             heard: Vec::new(),
+            untaken: Untaken::default(),
             stop_at: None,
         }
     }
@@ -268,10 +272,20 @@ impl<'a> Talk<'a> {
             return;
         }
         let heard = std::mem::take(&mut self.heard);
+        let untaken = &mut self.untaken;
+        let (behind, heard): (Vec<_>, Vec<_>) =
+            heard.into_iter().partition(|delivery| untaken.has_passed(delivery));
+        for Delivery { id, agent, .. } in behind {
+            self.machine.deliver_nak(&id, &agent, "behind_another", true);
+        }
+        if heard.is_empty() {
+            return;
+        }
         if let Err(err) = self.take_in(&heard) {
             tracing::error!(deliveries = heard.len(), %err, "could not take deliveries");
-            for Delivery { id, agent, .. } in heard {
-                self.machine.deliver_nak(&id, &agent, "history_write_failed", true);
+            for delivery in heard {
+                self.untaken.note(&delivery);
+                self.machine.deliver_nak(&delivery.id, &delivery.agent, "history_write_failed", true);
             }
         }
     }
@@ -425,7 +439,12 @@ impl<'a> Talk<'a> {
         let wall = self.host.wall();
         let here = self.spool.outbox().get(id, wall).and_then(|entry| {
             match entry.and_then(|entry| entry.dest.parse::<AgentAddr>().ok()) {
-                Some(to) if to.host == self.host.name() => self.spool.withdraw(id, to.name.as_str()),
+                Some(to) if to.host == self.host.name() => {
+                    let is_here = self.spool.withdraw(id, to.name.as_str());
+                    // The next ones of its sender have waited for it.
+                    self.host.registry.wake(to.name.as_str());
+                    is_here
+                }
                 _ => Ok(false),
             }
         });

@@ -1,6 +1,11 @@
 //! Whose sockets are taken, replaced and left alone.
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use super::place::*;
 use super::*;
+use crate::net::wake::Wake;
 
 fn paths(data: &Path) -> Paths {
     Paths { config: data.join("config.json"), data: data.to_owned() }

@@ -13,7 +13,7 @@ use crate::proto::outputs::Outputs;
 use crate::proto::{Decoded, Input, Output};
 use crate::text;
 
-/// Most code points of a `deliver_nak` code that come from elsewhere.
+/// Most code points of a code that comes from elsewhere: for a `deliver_nak`, and of a `hello_err`.
 const CODE_RUNES: usize = 64;
 /// Most code points of each text of an agent once a roster would not fit its frame.
 const ROSTER_RUNES: usize = 256;
@@ -47,7 +47,7 @@ pub enum DaemonEvent {
     },
     /// The hello was not good, and why; the connection closes.
     Refused {
-        /// A stable word, such as `host_mismatch`.
+        /// A stable word, such as `host_mismatch`; the beginning of a long one.
         code: String,
     },
     /// A delivery for one agent. It is answered with `deliver_ack` or `deliver_nak`, on this connection or a
@@ -300,6 +300,7 @@ impl DaemonEnd {
     }
 
     fn refused(&mut self, code: String) {
+        let code = text::clip(&code, CODE_RUNES).to_owned();
         let reason = format!("refused: {code}");
         self.out.event(DaemonEvent::Refused { code });
         self.close(close::INVALID, &reason);

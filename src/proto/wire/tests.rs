@@ -99,6 +99,9 @@ fn a_refused_daemon_is_told_why_and_closes() {
     assert_eq!(refused.events, [DaemonEvent::Refused { code: "host_mismatch".into() }]);
     assert!(refused.close.is_some());
     assert_eq!(told(&mut end, HELLO_OK, 1).events, [], "a closed end is deaf");
+    let long = told(&mut daemon(), &format!(r#"{{"t":"hello_err","code":"{}"}}"#, "é".repeat(100_000)), 1);
+    assert_eq!(long.events, [DaemonEvent::Refused { code: "é".repeat(64) }]);
+    assert!(long.close.unwrap().reason.len() < 200, "nor is it what the log is told of the end");
 }
 
 #[test]

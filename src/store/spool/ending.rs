@@ -138,6 +138,17 @@ mod tests {
     }
 
     #[test]
+    fn a_person_in_the_way_uses_no_message_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        spool.put_local(&delivery("tx_00000000000a", "bob"), NOW).unwrap();
+        for _ in 0..2 * limits::DELIVERY_ATTEMPTS {
+            assert!(!spool.refused("tx_00000000000a", "bob", "draft_busy", true, NOW).unwrap());
+        }
+        assert_eq!(spool.next_inbox_due("bob", NOW).unwrap(), Some(NOW + Duration::from_secs(5)));
+    }
+
+    #[test]
     fn what_nobody_else_has_is_not_tried_for_ever() {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(dir.path()).unwrap();

@@ -25,6 +25,10 @@ pub const LONGEST_WAIT: Duration = Backoff::DELIVERY.cap;
 const DUE: &str = "CASE WHEN due_at = :held THEN due_at
                         WHEN due_at > :far AND (attempts > 0 OR code IS NOT NULL OR received_at > :far) THEN 0
                         ELSE due_at END";
+/// Rows that are looked at for what can be handed over beside what comes first, if anything can.
+const LOOK_AHEAD: usize = 256;
+/// The refusal that is a person's, who is in the way: it costs no attempt.
+pub const DRAFT_BUSY: &str = "draft_busy";
 /// The `code` of a row that was only seen on a screen.
 pub(super) const SEEN: &str = "screen";
 
@@ -39,6 +43,16 @@ pub struct Delivery {
     pub envelope: String,
     /// How often its channel delivery was shown before, as the envelope says; 0 for messages.
     pub redelivery: u32,
+}
+
+impl Delivery {
+    /// Who a message is from, so that the next ones of the same sender come after it. Deliveries of sources keep no
+    /// order: each is shown until it is settled, however long that takes, so that one would hold up the others for
+    /// ever. Nor do the system's words, each of which is about something else.
+    pub fn sender(&self) -> Option<&str> {
+        let is_message = IdKind::of(&self.id) == Some(IdKind::Message);
+        envelope::sender(&self.envelope).filter(|sender| is_message && *sender != envelope::SYSTEM)
+    }
 }
 
 /// What a delivery turned out to be.
@@ -138,8 +152,9 @@ impl Spool {
         })
     }
 
-    /// The oldest rows that wait for this agent's session, those in flight among them. A message that waits for its
-    /// retry is not passed by the next ones of its sender.
+    /// The oldest rows that wait for this agent's session, those in flight among them; of each sender only the first
+    /// message. Whatever becomes of it, the next ones of its sender come after it: should it be refused for now, what
+    /// had been handed over behind it could not be taken back, and would pass it.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -151,15 +166,15 @@ impl Spool {
             ))?;
             let far = now + LONGEST_WAIT;
             let mut rows = waiting.query(named_params! { ":agent": agent, ":held": HELD, ":far": far.0 })?;
-            let (mut due, mut held) = (Vec::new(), HashSet::new());
+            let (mut due, mut senders, mut seen) = (Vec::new(), HashSet::new(), 0);
             while due.len() < limit
+                && (seen < LOOK_AHEAD || due.is_empty())
                 && let Some(row) = rows.next()?
             {
+                seen += 1;
                 let found = delivery(row)?;
-                let sender = sender(&found);
-                if row.get::<_, i64>("due")? > now.0 {
-                    held.extend(sender.map(str::to_owned));
-                } else if sender.is_none_or(|sender| !held.contains(sender)) {
+                let is_first = found.sender().is_none_or(|sender| senders.insert(sender.to_owned()));
+                if is_first && row.get::<_, i64>("due")? <= now.0 {
                     due.push(found);
                 }
             }
@@ -222,7 +237,7 @@ impl Spool {
     /// A session has refused the envelope. A refusal that passes leaves the row waiting: for the Worker's next
     /// deliver, for the next session of this agent, or for a while, if no Worker will hear of this refusal: because it
     /// does not know of the message, or was answered before. Of what no Worker will ever know the last attempt is refused
-    /// for good. Answers whether it is over with the row.
+    /// for good; a person who is in the way ([`DRAFT_BUSY`]) costs none. Answers whether it is over with the row.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -245,18 +260,19 @@ impl Spool {
             else {
                 return Ok(false);
             };
-            let is_last = is_only_here && attempts.saturating_add(1) >= limits::DELIVERY_ATTEMPTS;
+            let costs = u32::from(code != DRAFT_BUSY);
+            let is_last = is_only_here && attempts.saturating_add(costs) >= limits::DELIVERY_ATTEMPTS;
             let retryable = retryable && !is_last;
             let later = now + Backoff::DELIVERY.after(attempts.saturating_add(1));
             tx.prepare_cached(
                 "UPDATE inbox SET state = CASE WHEN :retryable THEN 'waiting' ELSE 'refused' END,
                         due_at = CASE WHEN asked OR (from_worker AND received_at <= :old) THEN :held ELSE :later END,
-                        attempts = attempts + 1, answer = CASE WHEN asked THEN 'nak' END,
+                        attempts = attempts + :costs, answer = CASE WHEN asked THEN 'nak' END,
                         code = :code, retryable = :retryable, updated_at = :now
                  WHERE id = :id AND agent = :agent",
             )?
             .execute(named_params! {
-                ":id": id, ":agent": agent, ":code": code, ":retryable": retryable,
+                ":id": id, ":agent": agent, ":code": code, ":retryable": retryable, ":costs": costs,
                 ":held": HELD, ":later": later.0, ":old": (now - limits::DELIVERY_TTL).0, ":now": now.0,
             })?;
             Ok(!retryable)
@@ -366,14 +382,6 @@ fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)
 }
 
-/// Who a message is from, so that the next ones of the same sender come after it. Deliveries of sources keep no order:
-/// each is shown until it is settled, however long that takes, so that one would hold up the others for ever. Nor do
-/// the system's words, each of which is about something else.
-fn sender(delivery: &Delivery) -> Option<&str> {
-    let is_message = IdKind::of(&delivery.id) == Some(IdKind::Message);
-    envelope::sender(&delivery.envelope).filter(|sender| is_message && *sender != envelope::SYSTEM)
-}
-
 struct Known {
     seq: i64,
     state: String,
@@ -432,7 +440,7 @@ fn give_up_before(
     delivery: &Delivery,
     now: Wall,
 ) -> rusqlite::Result<()> {
-    let Some(from) = sender(delivery) else { return Ok(()) };
+    let Some(from) = delivery.sender() else { return Ok(()) };
     let held: Vec<(i64, Delivery)> = tx
         .prepare_cached(
             "SELECT id, agent, envelope, redelivery, seq FROM inbox
@@ -440,7 +448,7 @@ fn give_up_before(
         )?
         .query_map((&delivery.agent, known.seq, now.0), |row| Ok((row.get("seq")?, self::delivery(row)?)))?
         .collect::<Result<_, _>>()?;
-    for (seq, _) in held.iter().filter(|(_, held)| sender(held) == Some(from)) {
+    for (seq, _) in held.iter().filter(|(_, held)| held.sender() == Some(from)) {
         tx.prepare_cached("UPDATE inbox SET state = 'refused', updated_at = ?2 WHERE seq = ?1")?
             .execute((seq, now.0))?;
     }

@@ -158,6 +158,22 @@ fn another_session_of_the_process_has_a_registration_of_its_own() {
 }
 
 #[test]
+fn what_comes_for_a_session_just_left_is_not_put_into_the_next_one() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let claude = Claude::start(&home);
+    claude.is("s-1", "idle");
+    let _adapter = claude.adapter();
+    let (mut connection, _) = seat(&daemon);
+    claude.is("s-2", "idle");
+    connection.deliver("tx_000000000001", FIRST);
+    let (_connection, register) = seat(&daemon);
+    assert_eq!(register.session_id, "s-2");
+    claude.inbox.set_nonblocking(true).unwrap();
+    assert!(claude.inbox.accept().is_err(), "the message is the other session's, and waits for it");
+}
+
+#[test]
 fn without_claude_code_it_has_nothing_to_do() {
     let home = Home::new();
     let alone = home.run("transit-agent", ["adapter", "claude"], b"");

@@ -1,9 +1,13 @@
 //! `transit-agent run`: what COMMAND gets, and what its end means.
 
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+use rustix::process::Signal;
 use transit::proto::envelope::{Envelope, Kind, render};
+use transit::store::process::{Process, start_time};
 
 use super::{Daemon, Event, acked, message, refused, run};
-use crate::support::{Background, Home};
+use crate::support::{Background, Home, eventually};
 
 #[test]
 fn command_gets_exactly_the_envelope_and_its_attributes() {
@@ -220,6 +224,44 @@ fn a_command_that_does_not_listen_is_killed_with_all_that_it_started() {
         assert_eq!(std::fs::read(home.path("held")).unwrap(), b"");
         assert_eq!(connection.answer(), refused("tx_000000000001", "command_timeout", true));
         std::fs::remove_file(home.path("held")).unwrap();
+    }
+}
+
+#[test]
+fn a_command_ends_with_its_agent_however_that_ends() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let script = "sh -c 'trap \"\" TERM HUP; echo $$; sleep 600' & echo $$; sleep 600";
+    let mut agent = run(&home, &[], &["sh", "-c", script]);
+    let mut connection = daemon.register(&agent, 1);
+    connection.deliver("tx_000000000001", "one");
+    let pids = [agent.line(), agent.line()].map(|pid| pid.parse::<u32>().unwrap());
+    let processes = pids.map(|pid| Process { pid, start_time: start_time(pid).unwrap() });
+    agent.signal(Signal::KILL);
+    agent.wait();
+    for process in processes {
+        eventually(|| (!process.is_alive()).then_some(()));
+    }
+}
+
+#[test]
+fn a_command_whose_agent_is_gone_before_it_is_not_begun() {
+    let home = Home::new();
+    let keep = |parent: u32, command: &[&str]| {
+        let mut warden = home.command("transit-agent");
+        warden.arg0("transit-agent-warden").arg(parent.to_string()).args(command);
+        warden.process_group(0).output().unwrap()
+    };
+    // Its parent is this test.
+    let own = std::process::id();
+    let out = keep(own + 1, &["touch", "begun"]);
+    assert!(!out.status.success() && !home.path("begun").exists());
+    let out = keep(own, &["sh", "-c", "touch begun; exit 7"]);
+    assert_eq!(out.status.code(), Some(7));
+    assert!(home.path("begun").exists());
+    for (script, signal) in [("kill -9 $$", 9), ("kill -15 $$", 15), ("kill -11 $$", 11)] {
+        let out = keep(own, &["sh", "-c", script]);
+        assert_eq!(out.status.signal(), Some(signal), "it ends as the command does");
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
-use super::{Daemon, acked, listen, refused, run};
+use super::{Daemon, Event, acked, listen, refused, run};
 use crate::support::{Home, text};
 
 #[test]
@@ -37,6 +37,24 @@ fn an_answer_found_while_nobody_listens_is_given_to_the_next_connection() {
     std::fs::write(home.path("gate"), "go\n").unwrap();
     let mut connection = daemon.register(&agent, 2);
     assert_eq!(connection.answer(), acked("tx_000000000001"));
+}
+
+#[test]
+fn what_a_session_does_is_said_with_its_registration_and_made_up_for_after_it() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut agent = listen(&home, &[]);
+    let (connection, register) = daemon.accept(&agent);
+    assert_eq!(register.status, "idle");
+    // Said before the registration is answered.
+    agent.write("{\"t\":\"status\",\"status\":\"blocked\"}\nnonsense\n");
+    while !agent.error().contains("line 2") {}
+    let mut connection = connection.registered(register, 1);
+    assert_eq!(connection.next(), Event::Status("blocked".into()));
+    agent.write("{\"t\":\"status\",\"status\":\"working\"}\n");
+    assert_eq!(connection.next(), Event::Status("working".into()));
+    drop(connection);
+    assert_eq!(daemon.accept(&agent).1.status, "working", "not what it was at first");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! From the Worker into a session, and the answer back; also through crashes.
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 use transit::proto::envelope::{Envelope, Kind, render};
 
@@ -102,6 +103,69 @@ fn refusals_are_told_as_they_are_and_a_late_ack_still_settles() {
     assert_eq!(worker.answer(), answer(TWO, "jess", "no_thanks!"));
     jess.ack(ONE);
     assert_eq!(worker.answer(), answer(ONE, "jess", "ack"));
+}
+
+/// A message of a sender, as the Worker renders it.
+fn message(id: &str, from: &str) -> String {
+    render(&Envelope {
+        from: from.to_owned(),
+        id: id.to_owned(),
+        ts: "2026-01-02T03:04:05Z".into(),
+        reply_to: None,
+        body: "hello".into(),
+        kind: Kind::Dm,
+    })
+}
+
+#[test]
+fn what_is_refused_for_now_is_not_passed_by_what_its_sender_sent_next() {
+    const THREE: &str = "tx_000000000003";
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    roster_with(&worker, "jess");
+    for (id, from) in [(ONE, "amy@alpha"), (TWO, "amy@alpha"), (THREE, "zoe@omega")] {
+        worker.deliver(id, "jess", &message(id, from));
+    }
+    assert_eq!([jess.delivery(), jess.delivery()], [ONE, THREE], "another sender has an order of its own");
+    jess.nak(ONE, "not_now", true);
+    assert_eq!(worker.answer(), answer(ONE, "jess", "not_now"));
+    jess.ack(THREE);
+    assert_eq!(worker.answer(), answer(THREE, "jess", "ack"));
+    // The Worker sends the first one again. The second comes once that has arrived.
+    worker.deliver(ONE, "jess", &message(ONE, "amy@alpha"));
+    assert_eq!(jess.delivery(), ONE);
+    jess.ack(ONE);
+    assert_eq!(jess.delivery(), TWO);
+    jess.ack(TWO);
+    assert_eq!(worker.answer(), answer(ONE, "jess", "ack"));
+    assert_eq!(worker.answer(), answer(TWO, "jess", "ack"));
+}
+
+#[test]
+fn what_could_not_be_stored_is_not_passed_by_what_its_sender_sent_next() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    roster_with(&worker, "jess");
+    let pid = Pid::from_raw(daemon.pid().cast_signed());
+    let largest_file = |size| prlimit(pid, Resource::Fsize, Rlimit { current: size, maximum: None }).unwrap();
+    let deliver = |id| worker.deliver(id, "jess", &message(id, "amy@alpha"));
+    largest_file(Some(0));
+    deliver(ONE);
+    assert_eq!(worker.answer(), answer(ONE, "jess", "history_write_failed"));
+    largest_file(None);
+    // The Worker sent it before it heard of that.
+    deliver(TWO);
+    assert_eq!(worker.answer(), answer(TWO, "jess", "behind_another"));
+    for id in [ONE, TWO] {
+        deliver(id);
+        assert_eq!(jess.delivery(), id);
+        jess.ack(id);
+        assert_eq!(worker.answer(), answer(id, "jess", "ack"));
+    }
 }
 
 #[test]

@@ -155,6 +155,36 @@ fn what_is_wrong_on_the_disk_is_found() {
 }
 
 #[test]
+fn a_data_directory_that_cannot_be_written_is_found() {
+    let home = enrolled(nobody());
+    assert!(has(&findings(&home).1, "ok", "data", "can be written"));
+    let left: Vec<_> =
+        std::fs::read_dir(home.data()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["token"], "nothing is left behind");
+    // Whose it is tells even one who may write everywhere; what it allows, everybody else.
+    let is_root = rustix::process::geteuid().is_root();
+    let says = if is_root {
+        std::os::unix::fs::chown(home.data(), Some(12_345), None).unwrap();
+        "belongs to user 12345"
+    } else {
+        std::fs::set_permissions(home.data(), PermissionsExt::from_mode(0o500)).unwrap();
+        "cannot be written"
+    };
+    let (code, found) = findings(&home);
+    assert!(code == 1 && has(&found, "wrong", "data", says), "{found:#?}");
+    std::fs::set_permissions(home.data(), PermissionsExt::from_mode(0o700)).unwrap();
+    let other = Home::new();
+    let (_, found) = findings(&other);
+    assert!(has(&found, "ok", "data", "is made by the first"), "{found:#?}");
+    let mut doctor = other.command("transitd");
+    let nowhere = outcome(doctor.args(["doctor", "--json"]).env("TRANSIT_DATA_DIR", "/proc/transit/data")).1;
+    assert!(
+        nowhere.contains("cannot be made in /proc:") && nowhere.contains("TRANSIT_DATA_DIR=DIR"),
+        "{nowhere}"
+    );
+}
+
+#[test]
 fn a_worker_that_does_not_answer_well_and_another_clock_are_found() {
     let answers = |head: &'static str| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -110,6 +110,7 @@ fn a_message_that_was_promised_is_kept_through_the_worker_s_no_and_none_passes_i
     worker.order(Order::SendNak(sent(&worker), NakCode::RateLimited));
     worker.deliver("dlv_00000000000a", "bob", "first line\nan event");
     assert_eq!(bob.gets(), "an event");
+    assert_eq!(worker.answer().2, "ack", "else it would come again after the kill");
     call["body"] = "four".into();
     assert_eq!(ask(&home, &call)["state"], "spooled", "it may go on, but not past the third");
     daemon.signal(rustix::process::Signal::KILL);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use transit::proto::wire::{NakCode, RpcError, SendFrame, WorkerEvent};
 
-use super::world::{Adapter, Order, Worker, ask, enrolled, start, status_until};
+use super::world::{Adapter, Order, Worker, ask, enrolled, nobody, start, status_until};
 use crate::support::{Home, eventually};
 
 /// Calls from a thread of its own, for calls that wait for what the test does.
@@ -87,7 +87,7 @@ fn a_message_outlives_the_absence_of_the_worker_and_a_killed_daemon() {
 
 #[test]
 fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
-    let at = super::world::nobody();
+    let at = nobody();
     let home = enrolled(at);
     let _daemon = start(&home);
     let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
@@ -104,7 +104,7 @@ fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
 
 #[test]
 fn what_breaks_a_rule_is_refused_at_once_and_not_kept() {
-    let home = enrolled(super::world::nobody());
+    let home = enrolled(nobody());
     let _daemon = start(&home);
     assert_eq!(ask(&home, &send("omar@hermes", "hello"))["code"], "invalid_caller", "who is it?");
     let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
@@ -180,7 +180,7 @@ fn without_a_worker_the_sender_hears_once_that_its_message_was_refused() {
 
 #[test]
 fn a_message_within_a_host_is_there_at_once_and_its_echo_is_not_shown() {
-    let at = super::world::nobody();
+    let at = nobody();
     let home = enrolled(at);
     let _daemon = start(&home);
     let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
@@ -234,8 +234,17 @@ fn a_tool_call_carries_the_caller_that_the_daemon_knows() {
         worker.wait(|event| matches!(event, WorkerEvent::Rpc { .. }).then_some(()));
         worker.order(Order::Cut);
         let answer = asked.join().unwrap();
-        assert_eq!(answer["ok"], false, "{answer}");
+        assert_eq!(answer["code"], "rpc_error", "whether it was done is not known: {answer}");
     });
+}
+
+#[test]
+fn a_call_that_was_not_made_is_said_to_be_none() {
+    let home = enrolled(nobody());
+    let _daemon = start(&home);
+    let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    let answer = ask(&home, &json!({ "op": "rpc", "method": "list_rooms", "params": {} }));
+    assert_eq!(answer["code"], "rpc_failed", "{answer}");
 }
 
 #[test]

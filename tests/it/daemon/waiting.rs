@@ -171,7 +171,7 @@ fn inside_a_session_nobody_else_can_be_spoken_for() {
     let _daemon = start(&home);
     let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
     let mut bob = home.command("transit-agent");
-    let bob = Background::start(bob.args(["listen", "--name", "bob"]));
+    let mut bob = Background::start(bob.args(["listen", "--name", "bob"]));
     let registered: Value = serde_json::from_str(&bob.line()).unwrap();
     let to = registered["address"].as_str().unwrap();
     // The test is jess's session, and what it starts runs inside it.
@@ -183,6 +183,7 @@ fn inside_a_session_nobody_else_can_be_spoken_for() {
         let mut sender = Background::start(sender.arg(to).args(options));
         let delivered: Value = serde_json::from_str(&bob.line()).unwrap();
         assert!(delivered["envelope"].as_str().unwrap().contains("from=\"jess@"), "{delivered}");
+        bob.write(format!("{}\n", json!({ "t": "deliver_ack", "id": delivered["id"] })));
         sender.signal(rustix::process::Signal::TERM);
         sender.wait();
     }

@@ -10,6 +10,7 @@ mod transcript;
 
 use std::collections::VecDeque;
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -138,20 +139,21 @@ impl Place {
                 Ok(Next::Deliver { id, envelope }) => self.take(id, envelope),
                 Ok(Next::Registered { .. } | Next::Ready(_) | Next::Due) => {}
             }
-            if self.session.now() >= self.look_at {
-                self.look_at = self.session.now() + LOOK;
-                match claude.running() {
-                    Some(now) if now.session_id == self.running.session_id => {
-                        if self.follow(now).is_err() {
-                            return End::Refused;
-                        }
-                    }
-                    _ => return End::Over,
-                }
+            let is_it = if self.session.now() >= self.look_at { self.look(claude) } else { Ok(true) };
+            match is_it.and_then(|is_it| Ok(is_it && self.advance(claude)?)) {
+                Ok(true) => {}
+                Ok(false) => return End::Over,
+                Err(_) => return End::Refused,
             }
-            if self.advance().is_err() {
-                return End::Refused;
-            }
+        }
+    }
+
+    /// Looks at the registry; answers whether the session is still the one that Claude Code has open.
+    fn look(&mut self, claude: &Claude) -> Result<bool, Failure> {
+        self.look_at = self.session.now() + LOOK;
+        match claude.running() {
+            Some(now) if now.session_id == self.running.session_id => self.follow(now).map(|()| true),
+            _ => Ok(false),
         }
     }
 
@@ -173,26 +175,30 @@ impl Place {
         if is_news { self.session.say(Answer::Status(self.running.status.clone())) } else { Ok(()) }
     }
 
-    /// Brings the first envelope further, and answers it once it is known what became of it.
-    fn advance(&mut self) -> Result<(), Failure> {
-        while let Some(delivery) = self.open.front_mut() {
+    /// Brings the first envelope further, and answers it once it is known what became of it. Answers whether the session
+    /// is still the same one, as far as it has looked.
+    fn advance(&mut self, claude: &Claude) -> Result<bool, Failure> {
+        while let Some(delivery) = self.open.front() {
             let id = delivery.id.clone();
             let answer = match (self.transcript.has(&delivery.key), delivery.sent_at) {
                 (Ok(true), _) => Answer::Ack { id },
                 (Err(_), _) => refused(id, "transcript_unreadable"),
                 (Ok(false), None) => {
-                    if inbox::send(&self.running, &delivery.envelope).is_ok() {
-                        delivery.sent_at = Some(self.session.now());
-                        return Ok(());
+                    // The inbox is that of the process: what is sent just after a /clear would be another session's.
+                    if !self.look(claude)? {
+                        return Ok(false);
                     }
-                    refused(id, "inbox_unavailable")
+                    match self.send() {
+                        Ok(()) => return Ok(true),
+                        Err(_) => refused(id, "inbox_unavailable"),
+                    }
                 }
                 (Ok(false), Some(at)) => {
                     // One that is at work takes it at its next step, whenever that is.
                     let since = at.max(self.worked_at);
                     let is_resting = self.running.status == "idle";
                     if !is_resting || self.session.now().since(since) < NOT_TAKEN {
-                        return Ok(());
+                        return Ok(true);
                     }
                     refused(id, "not_taken")
                 }
@@ -200,6 +206,14 @@ impl Place {
             self.open.pop_front();
             self.session.say(answer)?;
         }
+        Ok(true)
+    }
+
+    /// Puts the first envelope into the inbox.
+    fn send(&mut self) -> io::Result<()> {
+        let Some(delivery) = self.open.front_mut() else { return Ok(()) };
+        inbox::send(&self.running, &delivery.envelope)?;
+        delivery.sent_at = Some(self.session.now());
         Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! One entry of somebody's JSON file, put in or taken out. Every other byte stays as it is.
 //!
-//! The file must be strict JSON. What only looks like it (comments, final commas) is refused: it could not be
-//! changed without a risk to what a person wrote.
+//! The file must be strict JSON, with a byte order mark if its writer put one there. What only looks like it
+//! (comments, final commas) is refused: it could not be changed without a risk to what a person wrote.
 
 use std::ops::Range;
 
 use serde_json::Value;
+
+/// What some editors begin a file with. It is no part of the JSON, and whoever reads the file may pass over it.
+const MARK: &str = "\u{feff}";
 
 /// Why a file is left alone.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,12 +28,13 @@ pub(super) enum EditError {
     },
 }
 
-/// The value at `keys`, if it is there.
+/// The value at `keys`, if it is there. An empty text is an empty object.
 ///
 /// # Errors
 /// When the text is no JSON.
 pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<Value>, EditError> {
-    let mut value = parse(text)?;
+    let (_, text) = unmarked(text);
+    let mut value = parse(if text.trim().is_empty() { "{}" } else { text })?;
     for key in keys {
         match value.get_mut(key) {
             Some(found) => value = found.take(),
@@ -46,7 +50,12 @@ pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<Value>, EditError>
 /// # Errors
 /// When the text is no JSON, or something else than an object is on the way.
 pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, EditError> {
+    let (mark, text) = unmarked(text);
     let text = if text.trim().is_empty() { "{}\n" } else { text };
+    Ok(format!("{mark}{}", set_in(text, keys, value)?))
+}
+
+fn set_in(text: &str, keys: &[&str], value: &Value) -> Result<String, EditError> {
     parse(text)?;
     let mut object = outermost(text)?;
     for (depth, key) in keys.iter().enumerate() {
@@ -70,9 +79,14 @@ pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Ed
 /// # Errors
 /// As [`set`].
 pub(super) fn remove(text: &str, keys: &[&str]) -> Result<Option<String>, EditError> {
+    let (mark, text) = unmarked(text);
     if text.trim().is_empty() {
         return Ok(None);
     }
+    Ok(remove_in(text, keys)?.map(|text| format!("{mark}{text}")))
+}
+
+fn remove_in(text: &str, keys: &[&str]) -> Result<Option<String>, EditError> {
     parse(text)?;
     let mut objects = vec![outermost(text)?];
     for (depth, key) in keys.iter().enumerate() {
@@ -89,7 +103,12 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<Option<String>, EditEr
 
 /// Whether the text is an object that holds nothing.
 pub(super) fn is_empty(text: &str) -> bool {
-    matches!(serde_json::from_str::<Value>(text), Ok(Value::Object(object)) if object.is_empty())
+    matches!(serde_json::from_str::<Value>(unmarked(text).1), Ok(Value::Object(object)) if object.is_empty())
+}
+
+/// The mark that a text begins with, if it does, and what comes after it.
+fn unmarked(text: &str) -> (&str, &str) {
+    text.strip_prefix(MARK).map_or(("", text), |rest| (MARK, rest))
 }
 
 fn parse(text: &str) -> Result<Value, EditError> {

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,7 @@ use crate::proto::envelope::{self, Kind};
 use crate::text;
 
 use super::queue::Delivery;
+use super::warden;
 
 /// The exit of a COMMAND that wants the message again later: EX_TEMPFAIL of sysexits.
 const TRY_LATER: i32 = 75;
@@ -114,7 +115,7 @@ enum Stage {
 
 impl Running {
     /// Starts COMMAND with exactly the envelope as its stdin, in a process group of its own, so that whatever it
-    /// starts ends with it.
+    /// starts ends with it, and with this process.
     ///
     /// # Errors
     /// When it cannot be started; the delivery comes back.
@@ -210,9 +211,8 @@ fn spawn(command: &[OsString], delivery: &Delivery) -> io::Result<(Child, OwnedF
     let mut stdin = File::from(memfd_create("envelope", MemfdFlags::CLOEXEC)?);
     stdin.write_all(envelope.as_bytes())?;
     stdin.rewind()?;
-    let (program, args) = command.split_first().expect("clap asks for a COMMAND");
-    let mut process = Command::new(program);
-    process.args(args).stdin(stdin).process_group(0);
+    let mut process = warden::command(command);
+    process.stdin(stdin);
     VARIABLES.iter().for_each(|name| {
         process.env_remove(name);
     });

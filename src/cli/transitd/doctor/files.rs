@@ -1,6 +1,7 @@
 //! What is on the disk: the configuration, who can read it, and the spool.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ use crate::store::spool::look::{Look, Which};
 const LITTLE_ROOM: u64 = 64 * 1024 * 1024;
 /// Rows of the spool that are looked at together.
 const PAGE_ROWS: u32 = 64;
+/// How another data directory is named.
+const ELSEWHERE: &str = "TRANSIT_DATA_DIR=DIR, for transitd and for all that it serves";
 const MEND: &str = "see transit-spool check, which says what can be rescued";
 
 /// Whether the host is enrolled, by files that make sense.
@@ -100,6 +103,53 @@ pub(super) fn disk(paths: &Paths, found: &mut Findings) {
         found.wrong("disk", text, "free some space: on a full disk nothing can be taken or kept");
     } else {
         found.ok("disk", text);
+    }
+}
+
+/// Whether what is to be kept can be written where it is to be kept.
+pub(super) fn writable(paths: &Paths, found: &mut Findings) {
+    let data = &paths.data;
+    let shown = data.display();
+    let check = "data";
+    match fs::metadata(data) {
+        Ok(dir) if !dir.is_dir() => {} // the files are looked at elsewhere
+        Ok(dir) if dir.uid() != our_uid() => {
+            let (owner, we) = (dir.uid(), our_uid());
+            let text = format!("the data directory {shown} belongs to user {owner}, and this is user {we}");
+            found.wrong(check, text, format!("run transitd as user {owner}, or: chown -R {we} {shown}"));
+        }
+        Ok(_) => match files::try_out(data) {
+            Ok(()) => found.ok(check, format!("{shown} can be written")),
+            Err(err) => found.wrong(check, format!("{shown} cannot be written: {err}"), way_in(&err, data)),
+        },
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            let above = data.ancestors().skip(1).find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+            match files::try_out(above) {
+                Ok(()) => found.ok(check, format!("{shown} is made by the first transitd")),
+                Err(err) => {
+                    let text = format!("{shown} cannot be made in {}: {err}", above.display());
+                    found.wrong(check, text, way_in(&err, above));
+                }
+            }
+        }
+        Err(err) => found.wrong(check, format!("{shown} cannot be looked at: {err}"), way_in(&err, data)),
+    }
+}
+
+/// What helps where something cannot be written.
+fn way_in(err: &io::Error, dir: &Path) -> String {
+    let dir = dir.display();
+    match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("free some space there, or name another directory: {ELSEWHERE}")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("mount it so that it can be written, or name another directory: {ELSEWHERE}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("chmod u+rwx {dir}, or name another directory: {ELSEWHERE}")
+        }
+        _ => format!("name another directory: {ELSEWHERE}"),
     }
 }
 

@@ -17,7 +17,7 @@ use super::super::run::Report;
 use super::super::stdout::Watch;
 use crate::addr::{Addr, AgentAddr};
 use crate::daemon::control::send::{Asked, send};
-use crate::daemon::registry::Session;
+use crate::daemon::session::Session;
 use crate::id::IdKind;
 use crate::limits::BODY_BYTES;
 use crate::proto::assistant::Outcome as Ended;
@@ -93,8 +93,9 @@ fn conversation(envelope: &Envelope) -> String {
 struct Owner<'a>(&'a Mutex<Vec<Process>>);
 
 impl Watch for Owner<'_> {
-    fn begun(&self, process: Process) {
-        locked(self.0).push(process);
+    fn beginning(&self) -> Box<dyn FnOnce(Process) + '_> {
+        let mut processes = locked(self.0);
+        Box::new(move |process| processes.push(process))
     }
 
     fn typing(&self) {}

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::message::{Message, handle};
 use super::super::dispatch::{Carrier, Dispatch};
 use super::super::host::{Host, Reread};
-use super::super::registry::{Mailbox, Session, Way};
+use super::super::session::{Mailbox, Session, Way};
 use super::super::{DaemonError, spawn};
 use super::engine::{self, Engine, LONGEST_STOP};
 use super::{GatewayError, locked};
@@ -138,6 +138,8 @@ struct Desk {
     waiting: VecDeque<Message>,
     /// Agent and conversation of what runs.
     running: HashSet<(String, String)>,
+    /// Agent and message of it. An agent may be back, and be handed the message anew, before it ends.
+    at_work: HashSet<(String, String)>,
     is_offering: bool,
     offer_at: Mono,
     tell: Sender<Told>,
@@ -157,6 +159,7 @@ impl Desk {
             programs: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: HashSet::new(),
+            at_work: HashSet::new(),
             is_offering: false,
             offer_at: now,
             tell,
@@ -193,6 +196,7 @@ impl Desk {
         };
         let now = self.host.now();
         self.running.remove(&message.line());
+        self.at_work.remove(&(message.agent.clone(), message.id.clone()));
         if let Outcome::Refused { code, retryable } = &outcome {
             tracing::info!(
                 id = message.id,
@@ -329,7 +333,10 @@ impl Desk {
         for (name, program) in &mut self.programs {
             program.dispatch.advance(&self.host, &mut program.queue);
             let session = &program.session;
-            self.waiting.extend(program.queue.0.drain(..).map(|(id, envelope)| {
+            let at_work = &self.at_work;
+            let new =
+                program.queue.0.drain(..).filter(|(id, _)| !at_work.contains(&(name.clone(), id.clone())));
+            self.waiting.extend(new.map(|(id, envelope)| {
                 Message::new(name.clone(), session.clone(), Arc::clone(&program.processes), id, envelope)
             }));
         }
@@ -354,9 +361,11 @@ impl Desk {
                 wake.wake();
             };
             self.running.insert(line.clone());
+            self.at_work.insert((agent.clone(), id.clone()));
             if let Err(err) = spawn("program", &self.host.stop.clone(), work) {
                 tracing::error!(id, agent, %err, "could not begin a run");
                 self.running.remove(&line);
+                self.at_work.remove(&(agent.clone(), id.clone()));
                 let outcome = Outcome::Refused { code: "agent_not_started".to_owned(), retryable: true };
                 if let Some(program) = self.programs.get_mut(&agent) {
                     program.dispatch.answered(id, outcome, self.host.now());

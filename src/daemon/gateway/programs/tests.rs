@@ -203,17 +203,46 @@ fn an_event_is_answered_by_what_is_owed_to_the_worker() {
     assert_eq!(reply.message.as_deref(), Some("fixed"));
 }
 
-#[test]
-fn a_session_of_the_same_name_wins_until_it_goes() {
-    let world = World::new("echo yes");
+/// A session enters that is called as the agent is.
+fn namesake(world: &World) -> Session {
     let who = Identity { harness: "claude".parse().unwrap(), session_id: "2".into() };
-    let name: Name = "tiny".parse().unwrap();
-    let ours = world.host.registry.get(&name).unwrap();
+    let ours = world.host.registry.get(&"tiny".parse().unwrap()).unwrap();
     let process = Process { pid: std::process::id(), start_time: 1 };
     let way = Way::Adapter { process, pane_id: None };
     let mailbox = Mailbox::new(Wake::new().unwrap());
     let session = Session { who, way, mailbox, ..ours };
     world.host.registry.enter(session.clone());
+    session
+}
+
+#[test]
+fn a_message_at_work_is_not_run_again_when_its_agent_is_back_before_that_has_ended() {
+    let world = World::new("echo x >> runs; read x < go");
+    assert!(std::process::Command::new("mkfifo").arg(world.home("go")).status().unwrap().success());
+    let runs = || fs::read_to_string(world.home("runs")).unwrap_or_default();
+    world.write(ID, Kind::Dm);
+    eventually("it runs", || runs() == "x\n");
+    let session = namesake(&world);
+    world.host.reload_parts();
+    eventually("the program has given way", || session.mailbox.is_replaced() || !world.has("tiny"));
+    assert!(world.host.registry.leave(&session));
+    eventually("the program is back", || {
+        world.host.reload_parts();
+        world.has("tiny")
+    });
+    let next = "tx_00000000000b";
+    world.write(next, Kind::Dm);
+    for id in [ID, next] {
+        fs::write(world.home("go"), "\n").unwrap();
+        eventually("the message is settled", || world.state(id).0 == LocalState::Injected);
+    }
+    assert_eq!(runs(), "x\nx\n");
+}
+
+#[test]
+fn a_session_of_the_same_name_wins_until_it_goes() {
+    let world = World::new("echo yes");
+    let session = namesake(&world);
     world.write(ID, Kind::Dm);
     world.host.reload_parts();
     assert!(!world.has("tiny"));

@@ -102,7 +102,7 @@ fn absent(name: &str) -> AgentInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::registry::{Mailbox, Session, Way};
+    use crate::daemon::session::{Mailbox, Session, Way};
     use crate::net::wake::Wake;
     use crate::store::process::Process;
     use crate::store::spool::agents::{Identity, Place};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -104,6 +105,8 @@ struct Inner {
     panes: BTreeMap<String, Pane>,
     calls: Vec<(String, Value)>,
     odd: Odd,
+    /// What the next prompt waits for.
+    gate: Option<Receiver<()>>,
 }
 
 /// The server. Dropped, it is not there any more.
@@ -119,7 +122,12 @@ impl Fake {
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("herdr.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let inner = Arc::new(Mutex::new(Inner { panes: BTreeMap::new(), calls: Vec::new(), odd: Odd::No }));
+        let inner = Arc::new(Mutex::new(Inner {
+            panes: BTreeMap::new(),
+            calls: Vec::new(),
+            odd: Odd::No,
+            gate: None,
+        }));
         let served = Arc::clone(&inner);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -164,6 +172,13 @@ impl Fake {
         self.inner().odd = odd;
     }
 
+    /// Lets the next prompt wait, as `waits`, until something is sent.
+    pub(super) fn gate(&self) -> Sender<()> {
+        let (open, gate) = channel();
+        self.inner().gate = Some(gate);
+        open
+    }
+
     /// How often a method was called.
     pub(super) fn count(&self, method: &str) -> usize {
         self.inner().calls.iter().filter(|(called, _)| called == method).count()
@@ -196,6 +211,15 @@ fn serve(stream: &UnixStream, inner: &Mutex<Inner>) {
     }
     let mut stream = stream;
     let odd = inner.lock().unwrap().odd;
+    if line.contains("\"agent.prompt\"") {
+        let mut inner = inner.lock().unwrap();
+        let gate = inner.gate.take();
+        if let Some(gate) = gate {
+            inner.calls.push(("waits".to_owned(), Value::Null));
+            drop(inner);
+            let _ = gate.recv();
+        }
+    }
     // Whoever asked may have gone.
     let _ = match odd {
         Odd::Garbage => stream.write_all(b"\x00\xff{{{\n"),

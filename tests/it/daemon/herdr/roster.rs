@@ -45,6 +45,33 @@ fn an_agent_that_is_renamed_takes_its_mail_along() {
 }
 
 #[test]
+fn an_agent_that_is_renamed_while_it_is_typed_to_gets_nothing_twice() {
+    let mut scene = Scene::new();
+    scene.start(&[]);
+    scene.worker.roster();
+    let zoe = message(TWO).replace("omar@atlas", "zoe@atlas");
+    for (id, envelope) in [(ONE, &message(ONE)), (TWO, &zoe)] {
+        scene.worker.deliver(id, "jess", envelope);
+        scene.answers(id, "agent_not_found");
+    }
+    let gate = scene.herdr.gate();
+    scene.herdr.open("w1:p1", Some("jess"));
+    eventually(|| (scene.herdr.count("waits") == 1).then_some(()));
+    scene.herdr.with("w1:p1", |pane| pane.name = Some("jo".into()));
+    // The new name is known, and is taken between two envelopes.
+    scene.herdr.wait_for_more("agent.list", 3);
+    gate.send(()).unwrap();
+    // Whether the first one is answered for before or after the name is taken is all the same.
+    let (id, _, what) = scene.worker.answer();
+    assert_eq!((id.as_str(), what.as_str()), (ONE, "ack"));
+    assert_eq!(scene.worker.answer(), (TWO.to_owned(), "jo".to_owned(), "ack".to_owned()));
+    let three = "tx_000000000003";
+    scene.worker.deliver(three, "jo", &message(three));
+    assert_eq!(scene.worker.answer(), (three.to_owned(), "jo".to_owned(), "ack".to_owned()));
+    assert_eq!(scene.log(), [message(ONE), zoe, message(three)]);
+}
+
+#[test]
 fn changes_show_in_the_roster() {
     let scene = Scene::with_jess();
     scene.herdr.with("w1:p1", |pane| pane.status = "working".into());

@@ -35,6 +35,20 @@ fn an_entry_is_laid_out_as_its_neighbours_are() {
 }
 
 #[test]
+fn a_byte_order_mark_stays_where_it_is() {
+    for before in ["\u{feff}{\"a\":1}", "\u{feff}{\r\n  \"servers\": {}\r\n}", "\u{feff}{}"] {
+        let after = put(before);
+        assert_eq!(after.strip_prefix('\u{feff}').unwrap(), put(&before[3..]), "{before:?}");
+        assert!(get(&after, &KEYS).unwrap().is_some() && get(before, &KEYS).unwrap().is_none());
+        let removed = remove(&after, &KEYS).unwrap().unwrap();
+        assert!(removed.starts_with('\u{feff}') && get(&removed, &KEYS).unwrap().is_none());
+    }
+    assert!(put("\u{feff}").starts_with("\u{feff}{"), "nothing but a mark is an empty file");
+    assert!(is_empty("\u{feff}{}") && remove("\u{feff}", &KEYS).unwrap().is_none());
+    assert!(set("\u{feff}\u{feff}{}", &KEYS, &json!(1)).is_err(), "one mark, at the beginning");
+}
+
+#[test]
 fn what_was_put_in_can_be_taken_out_again() {
     for before in [
         "{}",
@@ -58,7 +72,7 @@ fn what_was_put_in_can_be_taken_out_again() {
 
 #[test]
 fn what_is_no_strict_json_is_left_alone() {
-    for text in ["{ // a comment\n}", "{\"a\":1,}", "{", "\u{feff}{}", "nothing"] {
+    for text in ["{ // a comment\n}", "{\"a\":1,}", "{", "{}\u{feff}", "nothing"] {
         assert!(matches!(set(text, &KEYS, &json!(1)), Err(EditError::NotJson { .. })), "{text}");
         assert!(matches!(remove(text, &KEYS), Err(EditError::NotJson { .. })), "{text}");
         assert!(get(text, &KEYS).is_err());
