@@ -73,12 +73,15 @@ fn python_keeps_each_text_whole_and_once() {
     let mut agent = start();
     let answer = ask(&rig, "notes@demo", "milk", "60");
     assert_eq!(text(&answer.stdout), "That makes 1.\n", "{}", said(&answer));
+    let notes = rusqlite::Connection::open(rig.home.path("notes.db")).unwrap();
+    // It notes that it has answered after it has; killed in between, it would answer again.
+    let is_noted = || notes.query_row("SELECT answered FROM notes", [], |row| row.get::<_, bool>(0)).unwrap();
+    eventually(|| is_noted().then_some(()));
     agent.signal(rustix::process::Signal::KILL);
     agent.wait();
     let _agent = start();
     let answer = ask(&rig, "notes@demo", &"[x]\n".repeat(3000), "60");
     assert_eq!(text(&answer.stdout), "That makes 2.\n", "{}", said(&answer));
-    let notes = rusqlite::Connection::open(rig.home.path("notes.db")).unwrap();
     let mut notes = notes.prepare("SELECT sender, text, answered FROM notes ORDER BY rowid").unwrap();
     let kept: Vec<(String, String, bool)> = notes
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
