@@ -223,7 +223,7 @@ fn ended(mut line: Vec<u8>) -> (String, Vec<u8>) {
 }
 
 fn hash(line: &[u8]) -> String {
-    hex::encode(&Sha256::digest(line))
+    hex::encode(Sha256::digest(line))
 }
 
 #[cfg(test)]
@@ -377,6 +377,7 @@ mod tests {
         assert_eq!(broken_at(lines[1..].concat()), Some(1), "the beginning");
         assert_eq!(broken_at(format!("{}x\n{}", lines[0], lines[1])), Some(3));
         assert_eq!(broken_at(format!("{text}x\ny\n")), Some(6));
+        assert_eq!(broken_at(format!("{text}x\n")), Some(5), "a line with its end was not cut by a crash");
         assert_eq!(broken_at(text.clone()), None);
     }
 

@@ -314,6 +314,7 @@ impl File {
     fn without_effect(&self) -> Vec<&'static str> {
         let extractor = self.assistant.as_ref().and_then(|table| table.extractor.as_ref());
         let all = [
+            ("schedules", !self.schedules.is_empty()),
             ("notifiers", self.notifiers.is_some()),
             ("on_success", self.on_success.is_some()),
             ("on_failure", self.on_failure.is_some()),

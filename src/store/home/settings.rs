@@ -34,6 +34,8 @@ pub struct Settings {
     pub dispatcher: String,
     /// Whether the file says so, or it is only the usual name.
     pub is_dispatcher_named: bool,
+    /// Whether the file wants Telegram served, which nothing here does.
+    pub wants_telegram: bool,
     /// Where commands of the catalogue are.
     pub commands: Commands,
     /// What `!` may run.
@@ -114,6 +116,7 @@ struct File {
 #[serde(default)]
 struct TelegramTable {
     dispatcher_agent: Option<String>,
+    bot_token: Option<toml::Value>,
 }
 
 #[derive(Deserialize)]
@@ -203,6 +206,7 @@ impl File {
         let idle =
             api.idle_timeout_seconds.map(|seconds| (seconds > 0).then(|| Duration::from_secs(seconds)));
         Settings {
+            wants_telegram: telegram.bot_token.is_some_and(|token| token.as_str() != Some("")),
             is_dispatcher_named: telegram.dispatcher_agent.is_some(),
             dispatcher: telegram.dispatcher_agent.unwrap_or_else(|| DISPATCHER.to_owned()),
             commands,
@@ -276,6 +280,7 @@ mod tests {
         let found = Home::at(dir.path()).settings().unwrap();
         assert_eq!(found, Settings::default());
         assert!(found.dispatcher == "telegram-assistant" && !found.is_dispatcher_named);
+        assert!(!found.wants_telegram);
         assert_eq!((found.confirm_ttl.as_secs(), found.os_timeout.as_secs()), (120, 60));
         assert!(found.commands.enabled && !found.os.enabled && found.os.confirm.len() == 17);
         assert_eq!(found.api, ApiLimits::default());
@@ -313,6 +318,7 @@ mod tests {
         ";
         let found = settings(text).unwrap();
         assert_eq!((found.dispatcher.as_str(), found.commands.enabled), ("tiny", false));
+        assert!(found.wants_telegram);
         assert_eq!(found.commands.paths, [PathBuf::from("/c")]);
         assert!(found.os.enabled && found.os.confirm.is_empty() && found.os.allow == ["ls"]);
         let server = ServerConfig {

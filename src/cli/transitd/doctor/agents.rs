@@ -34,6 +34,7 @@ pub(super) fn home(status: Option<&Map<String, Value>>, found: &mut Findings) {
     }
     there.agents.iter().for_each(|agent| one(&home, agent, found));
     commands(&home, found);
+    not_done_here(&home, found);
     trail(&home, found);
     let says = |name: &str| status.is_some_and(|status| status.get(name).is_some_and(Value::is_string));
     let is_told = says("api_error") || says("api_sock");
@@ -50,6 +51,18 @@ fn commands(home: &Home, found: &mut Findings) {
     for broken in home.catalog(&settings.commands).1 {
         let text = format!("{}: {}", broken.path.display(), broken.why);
         found.note("commands", text, "commands.list leaves it out: correct it, or take it away");
+    }
+}
+
+/// What the home has besides that nothing here uses.
+fn not_done_here(home: &Home, found: &mut Findings) {
+    const SEE: &str = "see \"A home of dotagent\" in docs/agents.md";
+    if home.settings().is_ok_and(|settings| settings.wants_telegram) {
+        found.note(CHECK, "[telegram] bot_token is set: nothing here speaks to Telegram", SEE);
+    }
+    let secrets = home.dir().join("secrets.env");
+    if secrets.exists() {
+        found.note(CHECK, format!("{} is not read: only notifiers use it", secrets.display()), SEE);
     }
 }
 

@@ -36,8 +36,8 @@ struct Walk {
     found: Checked,
     /// The hash of the line before.
     prev: Option<String>,
-    /// The line before is none, and only one that tells of it may follow.
-    is_cut: bool,
+    /// Where the line before is, if it is none: only one that tells of it may follow.
+    cut: Option<(PathBuf, usize)>,
 }
 
 impl Home {
@@ -52,6 +52,8 @@ impl Home {
         for path in files.into_iter().chain([live]) {
             walk.file(&path).map_err(|err| StoreError::io("read", &path, err))?;
         }
+        // A last line without its end is one that a crash has cut.
+        walk.found.broken = walk.found.broken.or(walk.cut);
         Ok(walk.found)
     }
 }
@@ -62,10 +64,20 @@ impl Walk {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
-        for (at, line) in BufReader::new(file).split(b'\n').enumerate() {
-            let line = line?;
-            if !self.goes_on(&line) && self.found.broken.is_none() {
-                self.found.broken = Some((path.to_owned(), at + 1));
+        let mut file = BufReader::new(file);
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            if file.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            let is_whole = line.pop_if(|byte| *byte == b'\n').is_some();
+            let place = (path.to_owned(), number);
+            let cut = self.cut.take();
+            match serde_json::from_slice(&line) {
+                Ok(line) if self.goes_on(&line, cut.is_some()) => {}
+                Err(_) if cut.is_none() => self.cut = is_whole.then_some(place),
+                _ => self.found.broken = self.found.broken.take().or(Some(place)),
             }
             self.found.entries += 1;
             self.prev = Some(hash(&line));
@@ -75,17 +87,13 @@ impl Walk {
 
     /// Whether a line goes on from the one before it. What was removed of the beginning, whole files at a time, is named
     /// by the line that is the first one then.
-    fn goes_on(&mut self, line: &[u8]) -> bool {
-        let Ok(Line { event, prev_hash }) = serde_json::from_slice(line) else {
-            // One that a crash has cut, if the next one says so.
-            return !std::mem::replace(&mut self.is_cut, true);
-        };
-        let is_cut = std::mem::take(&mut self.is_cut);
-        let is_mended = !is_cut || event.event_type == "audit_mended";
-        is_mended
+    fn goes_on(&self, line: &Line, is_behind_a_cut: bool) -> bool {
+        let event = line.event.event_type.as_str();
+        let tells = !is_behind_a_cut || event == "audit_mended";
+        tells
             && match &self.prev {
-                Some(prev) => *prev == prev_hash,
-                None => prev_hash == GENESIS || event.event_type == "audit_log_rotated",
+                Some(prev) => *prev == line.prev_hash,
+                None => line.prev_hash == GENESIS || event == "audit_log_rotated",
             }
     }
 }
