@@ -134,13 +134,16 @@ impl Audit {
                 }
                 opened => opened?,
             };
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("it is no file")); // a pipe would be waited for
+            }
             flock(&file, FlockOperation::LockExclusive)?;
             let found = file.metadata()?;
             // It may have been put aside before it was locked.
             if !std::fs::metadata(&self.path).is_ok_and(|now| now.ino() == found.ino()) {
                 continue;
             }
-            if found.mode() & 0o077 != 0 && found.is_file() {
+            if found.mode() & 0o077 != 0 {
                 file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
             }
             return Ok(file);
@@ -401,5 +404,9 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let told = at(&path).add("agent_run", &fields(0), NOW).unwrap_err();
         assert!(told.to_string().contains("audit.log"), "{told}");
+        fs::remove_dir(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let told = at(&path).add("agent_run", &fields(0), NOW).unwrap_err();
+        assert!(told.to_string().contains("it is no file"), "{told}");
     }
 }

@@ -34,6 +34,7 @@ fn has(found: &[Value], level: &str, check: &str, says: &str) -> bool {
 fn a_host_that_is_sound_is_told_so_and_without_a_daemon_it_is_not() {
     let rig = Rig::start("http://127.0.0.1:9/");
     let _bob = rig.listen("bob");
+    assert!(rig.home.run("transitd", ["status", "--wait", "60s"], b"").status.success());
     let (code, found) = findings(&rig.home);
     assert_eq!(code, 0, "{found:#?}");
     for check in [

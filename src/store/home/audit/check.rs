@@ -1,6 +1,6 @@
 //! Whether the record is whole: each line names the one before it, across all files.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -60,10 +60,12 @@ impl Home {
 
 impl Walk {
     fn file(&mut self, path: &Path) -> io::Result<()> {
-        let file = match File::open(path) {
+        match fs::metadata(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
-            opened => opened?,
-        };
+            Ok(found) if !found.is_file() => return Err(io::Error::other("it is no file")),
+            _ => {}
+        }
+        let file = File::open(path)?;
         let mut file = BufReader::new(file);
         let mut line = Vec::new();
         for number in 1.. {
