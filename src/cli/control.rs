@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt::Display;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,7 +80,11 @@ fn exchange(stream: &mut UnixStream, line: &str) -> Result<String, Failure> {
     let mut lines = Lines::new(limits::LINE_BYTES);
     let mut bytes = vec![0; 64 * 1024];
     loop {
-        let read = stream.read(&mut bytes).map_err(silent)?;
+        let read = match stream.read(&mut bytes) {
+            // The command was stopped and goes on.
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(silent)?,
+        };
         lines.push(&bytes[..read]);
         match lines.next() {
             Some(Line::Text(answer)) => return Ok(answer),

@@ -8,7 +8,7 @@ mod run;
 mod session;
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -102,7 +102,10 @@ impl Connection {
                 return event;
             }
             let mut bytes = [0; 4096];
-            let read = self.stream.read(&mut bytes).unwrap();
+            let read = match self.stream.read(&mut bytes) {
+                Err(err) if err.kind() == ErrorKind::Interrupted => continue,
+                read => read.unwrap(),
+            };
             assert!(read > 0, "the agent closed the connection");
             self.lines.push(&bytes[..read]);
             while let Some(line) = self.lines.next() {

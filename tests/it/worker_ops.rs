@@ -29,6 +29,12 @@ fn address(ready: &Value, name: &str) -> SocketAddr {
     ready[name].as_str().unwrap().parse().unwrap()
 }
 
+/// Waits until the server has one connection in hand.
+fn until_it_has_one(metrics: SocketAddr) {
+    let has_one = || text(&get(metrics, "/metrics").body).contains("transit_worker_connections 1\n");
+    eventually(|| has_one().then_some(()));
+}
+
 #[test]
 fn probes_can_have_a_listener_of_their_own() {
     let home = Home::new();
@@ -61,8 +67,7 @@ fn a_request_in_hand_is_answered_before_the_end_and_probes_say_that_it_comes() {
     let request = text(&request).replace("Connection: close\r\n", "");
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(&request.as_bytes()[..request.len() - 5]).unwrap();
-    // Its source was looked up, so that it is in hand.
-    eventually(|| text(&get(own, "/metrics").body).contains("transit_worker_connections 1\n").then_some(()));
+    until_it_has_one(own);
     server.signal(Signal::TERM);
     let told = eventually(|| Some(get(own, "/readyz")).filter(|told| told.status() == 503));
     assert_eq!(told.json(), json!({ "ready": false, "reason": "stopping" }));
@@ -76,10 +81,12 @@ fn a_request_in_hand_is_answered_before_the_end_and_probes_say_that_it_comes() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let home = Home::new();
-    let mut server = Background::start(&mut serve(&home, &[]));
-    let at = address(&server.ready(&home.path("ready")), "listen");
+    let mut server = Background::start(&mut serve(&home, &["--metrics-listen", "127.0.0.1:0"]));
+    let ready = server.ready(&home.path("ready"));
+    let (at, own) = (address(&ready, "listen"), address(&ready, "metrics_listen"));
     let mut slow = TcpStream::connect(at).unwrap();
     slow.write_all(b"POST /ingest/ci HTTP/1.1\r\n").unwrap();
+    until_it_has_one(own);
     server.signal(Signal::TERM);
     eventually(|| TcpStream::connect(at).is_err().then_some(()));
     server.signal(Signal::TERM);

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{PROGRAM, code, home, reports};
-use crate::support::{Background, Home, text};
+use crate::support::{Background, Home, eventually, text};
 
 /// A daemon that answers one call after the other as it is told.
 struct Daemon(UnixListener);
@@ -29,9 +29,15 @@ impl Daemon {
     }
 
     fn answer(&self, answer: &str) -> Value {
+        self.answer_after(answer, || {})
+    }
+
+    /// Answers once this is done, while the command waits.
+    fn answer_after(&self, answer: &str, done: impl FnOnce()) -> Value {
         let (mut stream, _) = self.0.accept().unwrap();
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
+        done();
         // A command that has heard enough is gone by now.
         let _ = stream.write_all(answer.as_bytes());
         serde_json::from_str(&line).unwrap()
@@ -180,6 +186,24 @@ fn an_interrupted_wait_says_where_the_message_is() {
         let said = sender.error();
         assert!(said.contains("wait until tx_1 is injected: interrupted: it is"), "{said}");
     }
+}
+
+#[test]
+fn a_command_that_is_stopped_and_goes_on_hears_the_answer() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let mut sender = Background::start(home.command(PROGRAM).args(["jess@titan", "-m", "hi"]));
+    let until = |state| {
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", sender.pid())).unwrap();
+        eventually(|| stat().contains(&format!(") {state} ")).then_some(()));
+    };
+    daemon.answer_after("{\"ok\":true,\"id\":\"tx_1\",\"state\":\"committed\"}\n", || {
+        until('S');
+        sender.signal(Signal::STOP);
+        until('T');
+        sender.signal(Signal::CONT);
+    });
+    assert!(sender.wait().success(), "{}", sender.error());
 }
 
 #[test]

@@ -41,9 +41,12 @@ fn a_blocked_agent_costs_no_attempt_and_gets_the_message_once() {
         let status = ask(&rig.home, &json!({ "op": "status" }));
         (status["draft_holds"][0]["reason"] == "blocked").then_some(())
     });
-    eventually(|| state(&rig, &id).filter(|(state, attempts)| state == "queued" && *attempts == 0));
+    // One that is under way counts until it is answered.
+    let has_cost_none =
+        || eventually(|| state(&rig, &id).filter(|(state, attempts)| state == "queued" && *attempts == 0));
+    has_cost_none();
     herdr.wait_for_more("agent.get", 3);
-    assert_eq!(state(&rig, &id), Some(("queued".to_owned(), 0)));
+    has_cost_none();
     assert_eq!(herdr.count("agent.prompt"), 0);
     // It becomes free, and asks something new just when it is prompted; then it is really free.
     herdr.with("w1:p1", |pane| {
@@ -52,7 +55,7 @@ fn a_blocked_agent_costs_no_attempt_and_gets_the_message_once() {
     });
     eventually(|| (herdr.count("agent.prompt") == 1).then_some(()));
     herdr.wait_for_more("agent.get", 2);
-    assert_eq!(state(&rig, &id), Some(("queued".to_owned(), 0)));
+    has_cost_none();
     herdr.with("w1:p1", |pane| {
         pane.status = "idle".into();
         pane.prompt = Prompt::Takes;
