@@ -50,7 +50,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l 
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l loop-window -d 'The time in which these are counted, and for which it must be quiet until more pass [default: 10m]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid",["metrics_listen"]} here once it serves; the file goes away when it stops' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled or dead; 0 is for ever' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l log-format -d 'How log lines look' -r -f -a "text\t'For people'
 json\t'One JSON object a line'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
