@@ -1,6 +1,6 @@
 //! Which agents there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,23 @@ impl Found {
     pub fn get(&self, name: &str) -> Option<&Manifest> {
         self.agents.iter().find(|agent| agent.name == name)
     }
+
+    /// Takes the manifest of a directory.
+    fn add(&mut self, dir: &Path) {
+        let path = dir.join("agent.toml");
+        let agent = match Manifest::load(dir) {
+            Ok(agent) => agent,
+            Err(why) => return self.broken.push(Broken { path, why }),
+        };
+        match self.get(&agent.name) {
+            None => self.agents.push(agent),
+            Some(other) => {
+                let why =
+                    format!("{:?} is the agent of {}", agent.name, other.dir.join("agent.toml").display());
+                self.shadowed.push(Broken { path, why });
+            }
+        }
+    }
 }
 
 impl Home {
@@ -60,31 +77,13 @@ impl Home {
     /// they are looked at by the names of theirs.
     pub fn discover(&self) -> Found {
         let mut found = Found::default();
-        let mut first = BTreeMap::<String, PathBuf>::new();
         for root in self.agent_roots() {
-            // Of what else may be in the directory that the daemon runs in, nothing is said.
-            let is_for_agents = self.cwd.as_ref() != Some(&root);
             for manifest in manifests(&root) {
-                let dir = match manifest {
-                    Ok(dir) => dir,
-                    Err(broken) => {
-                        found.broken.extend(Some(broken).filter(|_| is_for_agents));
-                        continue;
-                    }
-                };
-                let path = dir.join("agent.toml");
-                match Manifest::load(&dir) {
-                    Err(why) => found.broken.push(Broken { path, why }),
-                    Ok(agent) => match first.get(&agent.name) {
-                        None => {
-                            first.insert(agent.name.clone(), path);
-                            found.agents.push(agent);
-                        }
-                        Some(other) => {
-                            let why = format!("{:?} is the agent of {}", agent.name, other.display());
-                            found.shadowed.push(Broken { path, why });
-                        }
-                    },
+                match manifest {
+                    Ok(dir) => found.add(&dir),
+                    // Of what else may be in the directory that the daemon runs in, nothing is said.
+                    Err(_) if self.cwd.as_ref() == Some(&root) => {}
+                    Err(broken) => found.broken.push(broken),
                 }
             }
         }
