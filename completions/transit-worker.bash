@@ -248,7 +248,7 @@ _transit__worker() {
             fi
             case "${prev}" in
                 --state)
-                    COMPREPLY=($(compgen -W "pending dispatched read replied handled" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "pending dispatched read replied handled dead" -- "${cur}"))
                     return 0
                     ;;
                 --org)

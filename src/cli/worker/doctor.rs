@@ -212,9 +212,10 @@ fn reached(look: &Look, found: &mut Findings) -> Result<(), StoreError> {
 
 /// What waits too long, and what is nearly full.
 fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> {
-    let (unseen, failing, queues, dead) = look.read(|tx| {
-        let failing = health::failing_replies(tx, now)?;
-        Ok((health::unseen_hosts(tx)?, failing, health::long_queues(tx)?, health::dead_messages(tx)?))
+    let (unseen, failing, queues, dead, refused) = look.read(|tx| {
+        let (unseen, failing) = (health::unseen_hosts(tx)?, health::failing_replies(tx, now)?);
+        let (dead, refused) = (health::dead_messages(tx)?, health::refused_events(tx)?);
+        Ok((unseen, failing, health::long_queues(tx)?, dead, refused))
     })?;
     for (org, host) in unseen {
         let hint = format!("run transitd on {host}, or take it out: transit-worker host revoke {host}");
@@ -232,6 +233,11 @@ fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> 
     if dead > 0 {
         let text = format!("{dead} messages did not arrive");
         found.note("dead", text, "see which: transit-worker message list --state dead; they go with time");
+    }
+    if refused > 0 {
+        let text = format!("{refused} events were refused by their agents for good");
+        let hint = "see which: transit-worker delivery list --state dead; then delivery requeue, or handle";
+        found.note("refused", text, hint);
     }
     Ok(())
 }

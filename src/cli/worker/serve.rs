@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// Keep messages for so long after they are settled or dead; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = keep)]
     keep_messages: Kept,
-    /// Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever.
+    /// Keep deliveries of events, with their replies, for so long after they are settled or dead; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = keep)]
     keep_deliveries: Kept,
     #[command(flatten)]

@@ -153,7 +153,7 @@ fn what_is_no_spool_of_ours_is_left_alone() {
     for verb in verbs {
         assert!(said(&home, verb, 78).contains("newer version"), "{verb:?}");
     }
-    sql(&home, "PRAGMA user_version = 4");
+    sql(&home, "PRAGMA user_version = 5");
     spool_to(&home, &["check"], 0);
     // Only root can give a file away; for everybody else there is nothing to see here.
     if std::os::unix::fs::chown(database(&home), Some(4711), None).is_ok() {
