@@ -282,9 +282,9 @@ fn hello(text: &str) -> serde_json::Result<DaemonFrame> {
         host: String,
     }
     let proto = serde_json::from_str::<Version>(text)?.proto;
-    let Hello { daemon_ver, host } = match proto {
-        PROTO => serde_json::from_str(text)?,
-        _ => Hello { daemon_ver: String::new(), host: String::new() },
+    let Hello { daemon_ver, host } = match serde_json::from_str(text) {
+        Err(_) if proto != PROTO => Hello { daemon_ver: String::new(), host: String::new() },
+        hello => hello?,
     };
     Ok(DaemonFrame::Hello { proto, daemon_ver, host })
 }
