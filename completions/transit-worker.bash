@@ -248,7 +248,7 @@ _transit__worker() {
             fi
             case "${prev}" in
                 --state)
-                    COMPREPLY=($(compgen -W "pending dispatched read replied handled" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "pending dispatched read replied handled dead" -- "${cur}"))
                     return 0
                     ;;
                 --org)
@@ -1217,7 +1217,7 @@ _transit__worker() {
             return 0
             ;;
         transit__worker__subcmd__source__subcmd__rotate)
-            opts="-v -h --org --overlap --secret-file --secret-env --public-url --database --json --verbose --color --help"
+            opts="-v -h --org --overlap --lost-key --secret-file --secret-env --public-url --database --json --verbose --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

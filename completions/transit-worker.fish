@@ -50,7 +50,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l 
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l loop-window -d 'The time in which these are counted, and for which it must be quiet until more pass [default: 10m]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l ready-file -d 'Write {"listen","url","pid",["metrics_listen"]} here once it serves; the file goes away when it stops' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-messages -d 'Keep messages for so long after they are settled or dead; 0 is for ever' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l keep-deliveries -d 'Keep deliveries of events, with their replies, for so long after they are settled or dead; 0 is for ever' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l log-format -d 'How log lines look' -r -f -a "text\t'For people'
 json\t'One JSON object a line'"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand serve" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
@@ -227,7 +227,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l overlap -d 'How long the old secret stays valid' -r
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l overlap -d 'How long the old secret stays valid. The one before it, from a rotation not long ago, ends now' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-file -d 'Take the secret from FILE instead of making one. One newline at its end is dropped, nothing else' -r -F
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l secret-env -d 'Take it from the environment variable NAME' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l public-url -d 'The address under which the Worker is reached [default: the one it serves, or served last]' -r
@@ -235,6 +235,7 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; an
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'
 always\t'Always'
 never\t'Never'"
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l lost-key -d 'The master key is lost: store the new secret under the one that is there now, and be it a fresh one'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -l json -d 'Print one JSON object a line'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -s v -l verbose -d 'Say more on stderr; twice for debugging'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand source; and __fish_seen_subcommand_from rotate" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -369,13 +370,14 @@ complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; 
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "list" -d 'List deliveries in the order in which their events came; one to a room once for each member'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "show" -d 'Show one delivery with the attempts to post its reply'
-complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "requeue" -d 'Make a delivery due now: its agent is shown it again, or its reply is posted again'
+complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "requeue" -d 'Make a delivery due now: its agent is shown it again, also one that it has refused for good, or its reply is posted again'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and not __fish_seen_subcommand_from list show requeue handle" -f -a "handle" -d 'Settle a delivery in its agent\'s place. A reply that was not posted yet never will be'
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from list" -l state -d 'Only those that stand here' -r -f -a "pending\t''
 dispatched\t''
 read\t''
 replied\t''
-handled\t''"
+handled\t''
+dead\t''"
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from list" -l org -d 'The organisation\'s slug or id; needed only when there are several' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from list" -l database -d 'The database [default: sqlite:worker.db in the data directory]' -r
 complete -c transit-worker -n "__fish_transit_worker_using_subcommand delivery; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set; CLICOLOR_FORCE forces it'

@@ -16,10 +16,10 @@ fuzz_target!(|data: &[u8]| {
     let Some((&how, data)) = data.split_first() else { return };
     salvage_id(data);
     if let Ok(line) = std::str::from_utf8(data) {
-        let _ = parse(line);
+        let _ = parse(line, 32_768);
     }
-    let mut server =
-        Server::new(ServerConfig { rate_per_minute: 1_000, event_bytes: 4_096 }, Mono::default());
+    let config = ServerConfig { rate_per_minute: 1_000, event_bytes: 4_096, ..ServerConfig::default() };
+    let mut server = Server::new(config, Mono::default());
     let (mut is_over, mut tickets) = (false, Vec::new());
     for (n, piece) in data.chunks(usize::from(how % 61) + 1).enumerate() {
         let now = Mono(Duration::from_millis(100 * n as u64));

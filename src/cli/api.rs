@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         Some(path) => unix::connect_at(path),
         None => unix::connect_in(home()?.socket_dir(), API_SOCK),
     };
-    let stream = stream.map_err(|err| unreachable(&err))?;
+    let stream = stream.map_err(|err| unreachable(&err, args.socket.is_some()))?;
     let to = stream.try_clone().map_err(|err| Failure::new(Exit::Io, "share the connection", err))?;
     let (tell, told) = channel();
     // It may wait for stdin for ever; the process ends without it when the daemon has closed.
@@ -64,9 +64,12 @@ fn home() -> Result<Home, Failure> {
     })
 }
 
-fn unreachable(err: &SocketError) -> Failure {
+fn unreachable(err: &SocketError, is_named: bool) -> Failure {
     const WHAT: &str = "reach the local client API";
     match err {
+        SocketError::NoDaemon { .. } if is_named => {
+            Failure::new(Exit::Unavailable, WHAT, err).hint("transitd status tells where its api.sock is")
+        }
         SocketError::NoDaemon { path } => Failure::new(Exit::Unavailable, WHAT, err).hint(way_out(path)),
         SocketError::Denied { .. } => Failure::new(Exit::NoPermission, WHAT, err),
         SocketError::Untrusted { .. } => Failure::new(Exit::Config, WHAT, err),

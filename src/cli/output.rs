@@ -141,9 +141,13 @@ impl Failure {
                 Exit::TryLater,
                 Some("send what waits: transit-spool flush; or take some out: transit-spool rm"),
             ),
-            StoreError::Sealed => {
-                (Exit::Config, Some("set TRANSIT_MASTER_KEY to the key under which the secrets were stored"))
-            }
+            StoreError::Sealed => (
+                Exit::Config,
+                Some(
+                    "set TRANSIT_MASTER_KEY to the key under which the secrets were stored; when it is lost: \
+                     transit-worker source rotate NAME --lost-key",
+                ),
+            ),
             StoreError::Damaged { path, .. } if path.file_name().is_some_and(|name| name == SPOOL_DB) => (
                 Exit::Io,
                 Some(

@@ -204,7 +204,10 @@ const PAGE: Page = Page {
         ("$DOTAGENT_HOME/commands/", "What commands.list of the local API tells."),
         ("$DOTAGENT_HOME/config.toml", "Which agent that is, the limits of the API, and what ! may run."),
         ("$DOTAGENT_HOME/state/", "What assistants are given back: pointers to their sessions, and memos."),
-        ("$DOTAGENT_HOME/audit.log", "Who triggered what, and what ran."),
+        (
+            "$DOTAGENT_HOME/audit.log",
+            "Who triggered what, and what ran; beside it, as audit.log.*, what was put aside.",
+        ),
         (
             "/run/user/UID/transit-UID-*, /tmp/transit-UID-*",
             "The sockets of a data directory that is too deep for the address of a socket.",

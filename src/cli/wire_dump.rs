@@ -70,8 +70,9 @@ pub struct Args {
     /// Print instead what breaks the protocol; exit 1 if anything does.
     ///
     /// Each frame is held against its protocol alone and in its place among the others: malformed, wrong direction,
-    /// before the hello, an ack without a deliver, and so on. A t that is not known is allowed, and told as info.
-    /// With --filter every frame is looked at, and what is found about those it takes is told.
+    /// before the hello, an ack without a deliver, and so on. A t that is not known is allowed, and so is a dump that
+    /// begins in the middle of a connection; both are told as info. With --filter every frame is looked at, and what
+    /// is found about those it takes is told.
     #[arg(long, conflicts_with = "live")]
     check: bool,
     /// Columns of a line, 0 for no limit [default: the terminal's].

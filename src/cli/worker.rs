@@ -6,6 +6,7 @@ mod backup;
 mod delivery;
 mod doctor;
 mod host;
+mod key;
 mod message;
 mod org;
 mod room;
@@ -14,7 +15,7 @@ mod source;
 mod user;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ use crate::clock::{Clock, SystemClock, Wall};
 use crate::secret::without_passwords;
 use crate::store::config::{NoHome, Paths};
 use crate::store::ledger::directory::{self, OrgRow};
-use crate::store::ledger::{Db, SCHEMA, Tx};
+use crate::store::ledger::{Db, Look, SCHEMA, Tx, sources};
 use crate::store::seal::MasterKey;
 use crate::store::{StoreError, files};
 use crate::text;
@@ -227,13 +228,8 @@ impl Session {
     fn open_existing(place: Place) -> Result<Self, Failure> {
         let path = place.path()?;
         let is_named = place.database.as_deref().is_some_and(|named| !named.is_empty());
-        let is_missing =
-            || std::fs::symlink_metadata(&path).is_err_and(|err| err.kind() == std::io::ErrorKind::NotFound);
-        if is_named && is_missing() {
-            let why = format!("there is none at {}", path.display());
-            return Err(Failure::new(Exit::NoInput, "open the database", why).hint(
-                "name one that is there with --database or TRANSIT_DATABASE; serve and migrate make one",
-            ));
+        if is_named && is_missing(&path) {
+            return Err(missing(&path));
         }
         Self::open(place)
     }
@@ -263,6 +259,7 @@ impl Session {
                         "find the organisation",
                         format!("no organisation {wanted}"),
                     )
+                    .hint("what there is: transit-worker org list")
                 }),
             None if all.len() > 1 => {
                 let slugs: Vec<_> = all.iter().map(|org| org.slug.as_str()).collect();
@@ -288,9 +285,10 @@ impl Session {
 
     /// The master key, if it is the one that the secrets in the database are stored under.
     fn key(&self) -> Result<MasterKey, Failure> {
-        let (key, _) = master_key(self.db.path())?;
+        let has_secrets = || self.read("read the sources", sources::any);
+        let (key, _) = key::find(self.db.path(), has_secrets)?;
         let checked = key.clone();
-        self.read("use the master key", move |tx| crate::store::ledger::sources::check_key(tx, &checked))?;
+        self.read("use the master key", move |tx| sources::check_key(tx, &checked))?;
         Ok(key)
     }
 
@@ -299,23 +297,23 @@ impl Session {
     }
 }
 
-/// The master key, and where it is from: the variable, or a file beside the database that is made when it is absent.
-fn master_key(database: &std::path::Path) -> Result<(MasterKey, String), Failure> {
-    if let Some(value) = std::env::var_os(MASTER_KEY) {
-        let key = value.to_str().and_then(MasterKey::from_base64).ok_or_else(|| {
-            Failure::new(
-                Exit::Config,
-                format_args!("read {MASTER_KEY}"),
-                "it is not base64 of exactly 32 bytes",
-            )
-            .hint("make one: openssl rand -base64 32")
-        })?;
-        return Ok((key, MASTER_KEY.to_owned()));
-    }
-    let file = MasterKey::file_beside(database);
-    let key =
-        MasterKey::from_file_or_new(&file).map_err(|err| Failure::store("read the master key", &err))?;
-    Ok((key, file.display().to_string()))
+fn is_missing(database: &Path) -> bool {
+    std::fs::symlink_metadata(database).is_err_and(|err| err.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn missing(database: &Path) -> Failure {
+    let why = format!("there is none at {}", database.display());
+    Failure::new(Exit::NoInput, "open the database", why)
+        .hint("name one that is there with --database or TRANSIT_DATABASE; serve and migrate make one")
+}
+
+/// Opens a database to look at it, which changes and makes nothing. A damaged one is told with `damaged` as the way out.
+fn look_at(database: &Path, damaged: &str) -> Result<Look, Failure> {
+    Look::open(database).map_err(|err| match err {
+        _ if is_missing(database) => missing(database),
+        StoreError::Damaged { .. } => Failure::store("open the database", &err).hint(damaged),
+        _ => Failure::store("open the database", &err),
+    })
 }
 
 /// Prints records: as JSON, or as people read them.

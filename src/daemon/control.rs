@@ -1,5 +1,6 @@
 //! `transit.sock`: one call, one answer, and the connection closes. Who calls is what the kernel says.
 
+mod alone;
 mod care;
 mod inbox;
 pub(super) mod send;
@@ -245,7 +246,7 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
     };
     params.insert("caller".to_owned(), Value::String(caller.address.clone()));
     if host.link().url.is_none() {
-        return without_worker(host, &method, &params);
+        return alone::answer(host, caller, &method, &params);
     }
     let offline = |why: &str| ControlError::new("rpc_failed", format!("{method} needs the Worker: {why}"));
     let link = host.link();
@@ -269,25 +270,6 @@ fn rpc(host: &Host, caller: &Session, method: String, params: Value) -> Answer {
             Err(ControlError::new("rpc_error", text))
         }
     }
-}
-
-/// A host that is not enrolled knows its own agents, and has nobody to ask for more.
-fn without_worker(host: &Host, method: &str, params: &Map<String, Value>) -> Answer {
-    if method != "list_agents" {
-        let text = format!("{method} needs a Worker, and this host is not enrolled");
-        return Err(ControlError::new("not_enrolled", text));
-    }
-    let here = host.name();
-    let wanted = params.get("host").and_then(Value::as_str).filter(|wanted| *wanted != here.as_str());
-    let agents = if wanted.is_some() { Vec::new() } else { host.registry.roster().0 };
-    let listed = agents.into_iter().map(|agent| {
-        let address = format!("{}@{here}", agent.name);
-        let mut told = json!(agent);
-        told["host"] = json!(here);
-        told["address"] = address.into();
-        told
-    });
-    Ok(json!({ "result": listed.collect::<Vec<_>>() }))
 }
 
 /// A delivery that is settled is not shown any more, if it waits; to nobody, if it went to a room.

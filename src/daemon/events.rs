@@ -252,8 +252,10 @@ fn judge(answer: &Result<Answer, FetchError>, now: Wall) -> Verdict {
     let refused = |kind| Verdict::Refused { kind, why: describe(answer) };
     match answer.status {
         200..=299 => Verdict::Done(outcome(answer)),
+        // Its head came whole, and with it how long to wait.
         _ if answer.is_cut => {
-            Verdict::Later { wait: None, why: format!("the answer ({}) was cut off", answer.status) }
+            let why = format!("the answer ({}) was cut off", answer.status);
+            Verdict::Later { wait: asked_wait(answer, now), why }
         }
         408 | 425 | 429 => later(answer, now),
         401 | 403 => refused(Refusal::Denied),
@@ -264,8 +266,11 @@ fn judge(answer: &Result<Answer, FetchError>, now: Wall) -> Verdict {
 }
 
 fn later(answer: &Answer, now: Wall) -> Verdict {
-    let wait = answer.retry_after.as_deref().and_then(|value| retry_after(value, now));
-    Verdict::Later { wait, why: describe(answer) }
+    Verdict::Later { wait: asked_wait(answer, now), why: describe(answer) }
+}
+
+fn asked_wait(answer: &Answer, now: Wall) -> Option<Duration> {
+    answer.retry_after.as_deref().and_then(|value| retry_after(value, now))
 }
 
 /// The part of an answer's body that is looked at.

@@ -37,7 +37,14 @@ pub(super) fn put(
     message: &Message<'_>,
     agent: &Name,
 ) -> Result<(), StoreError> {
-    spool.put_local(&delivery(message, agent), message.at)?;
+    let delivery = delivery(message, agent);
+    let is_clipped = || envelope::parse(&delivery.envelope).is_ok_and(|seen| seen.truncated);
+    if host.link().url.is_none() && is_clipped() {
+        // There is no Worker that would have the rest.
+        spool.put_local_whole(&delivery, message.body, message.at)?;
+    } else {
+        spool.put_local(&delivery, message.at)?;
+    }
     host.registry.wake(agent.as_str());
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! proxies the environment names hold (see [`super::proxy`]), except where only public addresses may be reached:
 //! there the address that was checked is the one that is dialled, by ourselves.
 
+mod gathered;
+
 use std::cell::Cell;
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +17,7 @@ use ureq::unversioned::transport::{ConnectionDetails, Connector, DefaultConnecto
 use ureq::{Agent, ProxyProtocol, Timeout};
 use url::Url;
 
+use self::gathered::Gathered;
 use super::proxy::{Proxy, proxy_for};
 use super::{public, tls};
 
@@ -217,9 +220,11 @@ fn agent(policy: AddressPolicy, tls: TlsConfig) -> Agent {
 thread_local! {
     /// The connections that this thread has set out to make. A request that adds none to them goes over a kept one.
     static CONNECTIONS: Cell<u64> = const { Cell::new(0) };
+    /// A connection is being made. One that is made meanwhile is that to its proxy.
+    static IS_CONNECTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Connects as usual, and counts.
+/// Connects as usual, and counts. A proxy gets what is written to it in one piece.
 #[derive(Debug)]
 struct Counted(DefaultConnector);
 
@@ -232,7 +237,10 @@ impl Connector for Counted {
         chained: Option<()>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
         CONNECTIONS.set(CONNECTIONS.get() + 1);
-        self.0.connect(details, chained)
+        let is_to_proxy = IS_CONNECTING.replace(true);
+        let made = self.0.connect(details, chained);
+        IS_CONNECTING.set(is_to_proxy);
+        Ok(made?.map(|made| if is_to_proxy { Gathered::new(made).boxed() } else { made }))
     }
 }
 

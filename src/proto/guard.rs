@@ -140,13 +140,16 @@ impl Window {
     }
 }
 
-/// A message that was counted.
+/// A message that was seen.
 #[derive(Debug, Clone, Copy)]
 struct Message {
     /// The first message of its chain.
     root: Key,
     at: Mono,
     turn: u64,
+    /// It was counted. One that was refused belongs to its chain as well: its recipient may have it all the same, from
+    /// a daemon of both, and answer it.
+    is_counted: bool,
 }
 
 /// An agent that takes part in something.
@@ -215,19 +218,29 @@ impl Guard {
         }
         let of_pair = if message.is_post() { "room" } else { "pair" };
         for (what, key) in [("chain", chain), (of_pair, pair)] {
-            self.look(key, limit, now).map_err(|(cools_in, is_first)| Held { what, cools_in, is_first })?;
+            if let Err((cools_in, is_first)) = self.look(key, limit, now) {
+                self.remember(id, Message { root, at: now, turn: self.turn, is_counted: false });
+                return Err(Held { what, cools_in, is_first });
+            }
         }
         self.turn += 1;
         if let Some(window) = self.windows.get_mut(&chain) {
             window.count(now, self.turn, limit, speakers);
         }
         self.windows.entry(pair).or_default().count(now, self.turn, limit, speakers);
-        let is_new = !self.messages.contains_key(&id);
-        if is_new {
-            self.messages.insert(id, Message { root, at: now, turn: self.turn });
-            self.order.push_back((now, id));
-        }
+        let is_new = self.remember(id, Message { root, at: now, turn: self.turn, is_counted: true });
         Ok(Some(Counted { at: now, chain, pair, message: is_new.then_some(id) }))
+    }
+
+    /// Remembers a message unless it is known; answers whether it was not. One that was refused is when it is counted.
+    fn remember(&mut self, id: Key, message: Message) -> bool {
+        let known = self.messages.get(&id);
+        if known.is_some_and(|known| known.is_counted || !message.is_counted) {
+            return false;
+        }
+        self.messages.insert(id, message);
+        self.order.push_back((message.at, id));
+        true
     }
 
     /// How far what this message would count in has come; it is not counted.
@@ -243,7 +256,7 @@ impl Guard {
             }
         }
         let begins_chain = message.reply_to.is_some() && !self.windows.contains_key(&chain);
-        if begins_chain && self.messages.contains_key(&root) {
+        if begins_chain && self.messages.get(&root).is_some_and(|first| first.is_counted) {
             standing.counted = standing.counted.max(1);
         }
         standing
@@ -251,7 +264,7 @@ impl Guard {
 
     /// Whether the message is one that was counted.
     pub fn knows(&self, org_id: &str, id: &str) -> bool {
-        self.messages.contains_key(&self.key(&["message", org_id, id]))
+        self.messages.get(&self.key(&["message", org_id, id])).is_some_and(|message| message.is_counted)
     }
 
     /// A message that was counted was not taken, or had been taken before.
@@ -306,7 +319,7 @@ impl Guard {
     fn begin_chain(&mut self, chain: Key, root: Key, limit: u32, speakers: &[Key]) {
         if !self.windows.contains_key(&chain) {
             let mut window = Window::default();
-            if let Some(first) = self.messages.get(&root) {
+            if let Some(first) = self.messages.get(&root).filter(|first| first.is_counted) {
                 window.count(first.at, first.turn, limit, speakers);
             }
             self.windows.insert(chain, window);

@@ -159,6 +159,10 @@ impl StoreError {
             Some(DatabaseCorrupt | NotADatabase) => {
                 Self::Damaged { path: path.to_owned(), why: source.to_string() }
             }
+            None if is_of_a_value(&source) => Self::Damaged {
+                path: path.to_owned(),
+                why: format!("a row holds what was never stored: {source}"),
+            },
             _ => Self::Sql { path: path.to_owned(), source },
         }
     }
@@ -178,4 +182,13 @@ impl StoreError {
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Locked { .. } | Self::LimitReached { .. } | Self::Closed)
     }
+}
+
+/// Whether the engine read a row well, and a value in it is of no kind that this program writes.
+fn is_of_a_value(err: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    matches!(
+        err,
+        FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..)
+    )
 }

@@ -198,7 +198,9 @@ fn record(
         Err(err) => return Ok(Err(err)),
     };
     let refuse = |code: &str, text: String| Ok(Err(RpcError::new(code, text)));
-    if row.conversation_id != conversation_id {
+    // The agent knows it from its envelope, where what would command a terminal is replaced.
+    let of_envelope = crate::text::attribute(&row.conversation_id);
+    if conversation_id != row.conversation_id && conversation_id != of_envelope {
         return refuse("conversation_mismatch", "conversation_id mismatch".to_owned());
     }
     if let Some(before) = replies::get(tx, &caller.org_id, id)? {

@@ -37,7 +37,7 @@ fn agent(rig: &Rig) -> Value {
 
 fn trail(rig: &Rig) -> Vec<Value> {
     let text = fs::read_to_string(rig.home.path(".config/dotagent/audit.log")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].take()).collect()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn an_event_runs_a_program_and_its_reply_comes_back_signed() {
     let id = accepted.json()["delivery_id"].as_str().unwrap().to_owned();
     until(&rig, &["delivery", "show", &id], |row| row["state"] == "handled");
     let trail = trail(&rig);
-    let received = trail.iter().find(|entry| entry["event"] == "trigger_received").unwrap();
+    let received = trail.iter().find(|entry| entry["event_type"] == "trigger_received").unwrap();
     assert_eq!((&received["source"], &received["reply_to"]), (&json!("transit"), &json!(id)));
     assert!(!trail.iter().any(|entry| entry.to_string().contains("broke")));
 }
@@ -63,6 +63,33 @@ fn a_program_that_has_nothing_to_say_settles_the_event() {
     let rig = rig(&sink, "exit 0");
     let id = rig.post("build-1", "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();
     until(&rig, &["delivery", "show", &id], |row| row["state"] == "handled");
+}
+
+#[test]
+fn an_event_that_a_program_refuses_is_run_again_only_for_the_operator() {
+    let sink = Sink::start(&[200]);
+    let rig = rig(&sink, "echo x >> runs; if test -e mended; then echo done; else exit 3; fi");
+    let id = rig.post("build-1", "the build broke").json()["delivery_id"].as_str().unwrap().to_owned();
+    until(&rig, &["delivery", "show", &id], |row| {
+        row["state"] == "dead" && row["last_error"] == "agent_refused"
+    });
+    let listed = rig.admin(&["delivery", "list", "--state", "dead"]);
+    assert_eq!(listed["id"], json!(id));
+    let told = rig.home.run("transit-worker", ["doctor", "--json"], b"");
+    assert!(text(&told.stdout).contains("1 events were refused by their agents for good"), "{told:?}");
+
+    // A later one is run, and the refused one is not.
+    fs::write(place(&rig, "mended"), "").unwrap();
+    let later = rig.post("build-2", "again").json()["delivery_id"].as_str().unwrap().to_owned();
+    assert_eq!(sink.next().json()["message"], "done");
+    until(&rig, &["delivery", "show", &later], |row| row["state"] == "handled");
+    let runs = || fs::read_to_string(place(&rig, "runs")).unwrap().lines().count();
+    assert_eq!(runs(), 2);
+
+    rig.admin(&["delivery", "requeue", &id]);
+    assert_eq!(sink.next().json()["message"], "done");
+    until(&rig, &["delivery", "show", &id], |row| row["state"] == "handled");
+    assert_eq!(runs(), 3);
 }
 
 #[test]
@@ -100,7 +127,7 @@ fn a_daemon_that_is_killed_during_a_run_leaves_nothing_running_and_answers_once(
     assert_eq!(sink.next().json()["message"], "done");
     until(&rig, &["delivery", "show", &id], |row| row["state"] == "handled");
     let received: Vec<_> =
-        trail(&rig).into_iter().filter(|entry| entry["event"] == "trigger_received").collect();
+        trail(&rig).into_iter().filter(|entry| entry["event_type"] == "trigger_received").collect();
     assert_eq!(received.len(), 2, "each run is on the trail: {received:?}");
     assert!(received.iter().all(|entry| entry["id"] == json!(id)));
 }

@@ -2,7 +2,7 @@
 //! what the ledger holds of it afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Mutex;
@@ -231,10 +231,12 @@ impl Host {
     /// The next frame; `None` when the connection has ended.
     pub(crate) fn next(&mut self) -> Option<Value> {
         loop {
-            match self.0.read().ok()? {
-                Message::Text(text) => return serde_json::from_str(text.as_str()).ok(),
-                Message::Close(_) => return None,
-                _ => {}
+            match self.0.read() {
+                Ok(Message::Text(text)) => return serde_json::from_str(text.as_str()).ok(),
+                Ok(Message::Close(_)) => return None,
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(err)) if err.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
             }
         }
     }

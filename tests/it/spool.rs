@@ -400,6 +400,10 @@ fn peak_memory(home: &Home, args: &[&str]) -> u64 {
     // It only grows, and a process that has ended does not tell it any more.
     while child.try_wait().unwrap().is_none() {
         let status = std::fs::read_to_string(&status).unwrap_or_default();
+        // For a moment the process is still a copy of this one.
+        if !status.starts_with(&format!("Name:\t{SPOOL}\n")) {
+            continue;
+        }
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
         peak = line.trim().trim_end_matches(" kB").parse().unwrap_or(0).max(peak);
         std::thread::yield_now();

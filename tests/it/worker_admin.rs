@@ -250,9 +250,36 @@ fn a_wrong_master_key_is_told_before_anything_is_sealed_under_it() {
     refused(&with(OTHER_KEY, "source create cd --target a@b"), 78, "master key");
     refused(&with(OTHER_KEY, "source rotate ci"), 78, "master key");
     refused(&run(&home, "source rotate ci"), 78, "master key");
+    assert!(
+        !home.data().join("worker.db.key").exists(),
+        "another key in the place of a lost one opens nothing"
+    );
     good(&with(OTHER_KEY, "source list"));
     std::fs::write(home.data().join("worker.db.key"), "rubbish").unwrap();
     refused(&run(&home, "source rotate ci"), 78, "32 bytes");
+}
+
+#[test]
+fn who_has_lost_the_master_key_gives_each_source_a_new_secret() {
+    let home = Home::new();
+    let key = home.data().join("worker.db.key");
+    for name in ["ci", "cd"] {
+        good(&run(&home, &format!("source create {name} --target a@b")));
+    }
+    std::fs::remove_file(&key).unwrap();
+    for args in ["source rotate ci", "source create ce --target a@b", "serve --listen 127.0.0.1:0"] {
+        let output = run(&home, args);
+        refused(&output, 78, "is not there, and secrets are stored under it");
+        assert!(text(&output.stderr).contains("source rotate NAME --lost-key"), "{args}");
+        assert!(!key.exists(), "{args}");
+    }
+    assert_eq!(run(&home, "source rotate ci --lost-key --overlap 1h").status.code(), Some(2));
+    for name in ["ci", "cd"] {
+        good(&run(&home, &format!("source rotate {name} --lost-key")));
+    }
+    good(&run(&home, "source create ce --target a@b"));
+    let found = json_lines(&home, "doctor");
+    assert!(found.iter().any(|it| it["check"] == "key" && it["level"] == "ok"), "{found:?}");
 }
 
 #[test]

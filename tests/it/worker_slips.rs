@@ -37,6 +37,8 @@ fn a_database_that_is_not_there_is_made_for_what_begins_something_and_for_nothin
         "delivery handle dlv_00000000000a",
         "message list",
         "message cancel tx_00000000000a",
+        "doctor",
+        "backup copy.db",
     ] {
         refused(
             &run(&home, &format!("{args} --database typo.db")),

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{MASTER_KEY, Place, print};
+use super::{MASTER_KEY, Place, look_at, print};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::store::StoreError;
-use crate::store::ledger::Look;
 use crate::store::seal::MasterKey;
 
 #[derive(Debug, clap::Args)]
@@ -29,7 +28,10 @@ pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
             .hint("make a file and send that on: transit-worker backup worker.copy && cat worker.copy"));
     }
     let database = place.path()?;
-    let look = Look::open(&database).map_err(|err| Failure::store("open the database", &err))?;
+    let look = look_at(
+        &database,
+        "transit-worker doctor --deep says what is damaged; an earlier copy may be sound",
+    )?;
     let now = SystemClock::new().wall();
     let mut progress = Progress::new("bytes copied", None, true);
     let copied = look.copy_to(&args.file, args.force, |done, of| progress.of(done, of));

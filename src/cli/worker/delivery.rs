@@ -14,7 +14,7 @@ use crate::text;
 /// Rows that are read at once; a list is as long as it is, and memory stays flat.
 const PAGE_ROWS: u32 = 500;
 
-const STATES: [&str; 5] = ["pending", "dispatched", "read", "replied", "handled"];
+const STATES: [&str; 6] = ["pending", "dispatched", "read", "replied", "handled", "dead"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -28,7 +28,8 @@ pub(super) enum Verb {
     },
     /// Show one delivery with the attempts to post its reply.
     Show(One),
-    /// Make a delivery due now: its agent is shown it again, or its reply is posted again.
+    /// Make a delivery due now: its agent is shown it again, also one that it has refused for good, or its reply is
+    /// posted again.
     Requeue(One),
     /// Settle a delivery in its agent's place. A reply that was not posted yet never will be.
     Handle(One),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{MASTER_KEY, Place};
+use super::key::LOST;
+use super::{MASTER_KEY, Place, look_at};
 use crate::cli::findings::{Findings, Level};
 use crate::cli::output::{Exit, Failure};
 use crate::clock::{Clock, SystemClock, Wall};
@@ -36,11 +37,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, place: &Place) -> Result<Exit, Failure> {
     let path = place.path()?;
-    let look = Look::open(&path).map_err(|err| {
-        let failure = Failure::store("open the database", &err);
-        // What else a damaged database is asked for would fail like this.
-        if matches!(err, StoreError::Damaged { .. }) { failure.hint(RESTORE) } else { failure }
-    })?;
+    // What else a damaged database is asked for would fail as well.
+    let look = look_at(&path, RESTORE)?;
     let now = SystemClock::new().wall();
     let mut found = Findings::default();
     schema(&look, &mut found);
@@ -166,10 +164,8 @@ fn key(look: &Look, path: &Path, now: Wall, found: &mut Findings) -> Result<(), 
         None if file.exists() => (MasterKey::from_file_or_new(&file).ok(), file.display().to_string()),
         None => (None, file.display().to_string()),
     };
-    const HINT: &str = "give the key under which they were stored, with TRANSIT_MASTER_KEY or in the key file; \
-                        without it, rotate every source's secret under a new one";
     let Some(key) = key else {
-        found.wrong("key", format!("{origin} holds no master key"), HINT);
+        found.wrong("key", format!("{origin} holds no master key"), LOST);
         return Ok(());
     };
     let shut: Vec<_> =
@@ -177,7 +173,7 @@ fn key(look: &Look, path: &Path, now: Wall, found: &mut Findings) -> Result<(), 
     if shut.is_empty() {
         found.ok("key", format!("{origin} opens every secret ({})", rows.len()));
     } else {
-        found.wrong("key", format!("{origin} does not open the secrets of {}", shut.join(", ")), HINT);
+        found.wrong("key", format!("{origin} does not open the secrets of {}", shut.join(", ")), LOST);
     }
     Ok(())
 }
@@ -216,9 +212,10 @@ fn reached(look: &Look, found: &mut Findings) -> Result<(), StoreError> {
 
 /// What waits too long, and what is nearly full.
 fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> {
-    let (unseen, failing, queues, dead) = look.read(|tx| {
-        let failing = health::failing_replies(tx, now)?;
-        Ok((health::unseen_hosts(tx)?, failing, health::long_queues(tx)?, health::dead_messages(tx)?))
+    let (unseen, failing, queues, dead, refused) = look.read(|tx| {
+        let (unseen, failing) = (health::unseen_hosts(tx)?, health::failing_replies(tx, now)?);
+        let (dead, refused) = (health::dead_messages(tx)?, health::refused_events(tx)?);
+        Ok((unseen, failing, health::long_queues(tx)?, dead, refused))
     })?;
     for (org, host) in unseen {
         let hint = format!("run transitd on {host}, or take it out: transit-worker host revoke {host}");
@@ -236,6 +233,11 @@ fn work(look: &Look, now: Wall, found: &mut Findings) -> Result<(), StoreError> 
     if dead > 0 {
         let text = format!("{dead} messages did not arrive");
         found.note("dead", text, "see which: transit-worker message list --state dead; they go with time");
+    }
+    if refused > 0 {
+        let text = format!("{refused} events were refused by their agents for good");
+        let hint = "see which: transit-worker delivery list --state dead; then delivery requeue, or handle";
+        found.note("refused", text, hint);
     }
     Ok(())
 }

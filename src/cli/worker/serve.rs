@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{NAME, Place, base_url, master_key};
+use super::{NAME, Place, base_url, key};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
 use crate::cli::{Common, duration, loops};
@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// Keep messages for so long after they are settled or dead; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = keep)]
     keep_messages: Kept,
-    /// Keep deliveries of events, with their replies, for so long after they are settled; 0 is for ever.
+    /// Keep deliveries of events, with their replies, for so long after they are settled or dead; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = keep)]
     keep_deliveries: Kept,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     // Where it cannot be caught, a limit on file sizes ends the process as it always did.
     let _ = service::outlive_file_limit();
     let database = place.path()?;
-    let (master_key, origin) = master_key(&database)?;
+    let (master_key, origin) = key::find(&database, || key::has_secrets(&database))?;
     service::raise_descriptor_limit();
     let inherited = service::inherited_listeners()
         .map_err(|err| Failure::new(Exit::Config, "take the sockets of LISTEN_FDS", err))?;

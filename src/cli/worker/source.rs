@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{NAME, OrgArg, Session, UrlArg};
+use super::{NAME, OrgArg, Session, UrlArg, key};
 use crate::addr::{Addr, Source};
 use crate::cli::duration;
 use crate::cli::output::{Exit, Failure};
@@ -16,6 +16,7 @@ use crate::proto::ingest::ReplyPrefix;
 use crate::secret::Secret;
 use crate::store::ledger::credentials::fresh_secret;
 use crate::store::ledger::sources::{self, NewSource, SourceChange, SourceRow};
+use crate::store::seal::MasterKey;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -34,9 +35,14 @@ pub(super) enum Verb {
     Rotate {
         #[command(flatten)]
         one: One,
-        /// How long the old secret stays valid.
+        /// How long the old secret stays valid. The one before it, from a rotation not long ago, ends now.
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
         overlap: Duration,
+        /// The master key is lost: store the new secret under the one that is there now, and be it a fresh one.
+        ///
+        /// The old secret is lost with its key. Once every source has a new one, start the server again.
+        #[arg(long, conflicts_with = "overlap")]
+        lost_key: bool,
         #[command(flatten)]
         secret: Given,
         #[command(flatten)]
@@ -143,7 +149,13 @@ pub(super) fn run(verb: Verb, session: &Session) -> Result<Exit, Failure> {
             let all = session.read("list the sources", |tx| sources::list(tx, &org))?;
             session.print(all.iter().map(|row| (record(row, &url), line(row))))
         }
-        Verb::Rotate { one, overlap, secret, url } => rotate(session, &one, overlap, secret, &url),
+        Verb::Rotate { one, lost_key: true, secret, url, .. } => {
+            let (key, _) = key::find_or_make(session.db.path())?;
+            rotate(session, &one, (key, Duration::ZERO), secret, &url)
+        }
+        Verb::Rotate { one, overlap, secret, url, .. } => {
+            rotate(session, &one, (session.key()?, overlap), secret, &url)
+        }
         Verb::Pause(one) => set_paused(session, &one, true),
         Verb::Resume(one) => set_paused(session, &one, false),
         Verb::Delete(one) => delete(session, &one),
@@ -221,14 +233,14 @@ fn create(session: &Session, args: Create) -> Result<Exit, Failure> {
 fn rotate(
     session: &Session,
     one: &One,
-    overlap: Duration,
+    (key, overlap): (MasterKey, Duration),
     secret: Given,
     url: &UrlArg,
 ) -> Result<Exit, Failure> {
     const WHAT: &str = "rotate the secret";
     let name: Source = one.name.parse().map_err(broken(WHAT))?;
     let (secret, given) = given_or_fresh(secret)?;
-    let (org, now, key) = (session.org(&one.org)?.id, session.now, session.key()?);
+    let (org, now) = (session.org(&one.org)?.id, session.now);
     let (url, _) = session.url(url)?;
     let new = secret.clone();
     let row = session.write(WHAT, move |tx| sources::rotate(tx, &org, &name, (&key, &new), overlap, now))?;

@@ -53,6 +53,11 @@ fn a_refusal_is_permanent_or_passing_by_its_status() {
     }
     let cut = Answer { is_cut: true, ..answer(400, "") };
     assert!(matches!(judged(cut), Verdict::Later { .. }), "a cut answer is no answer");
+    let cut = Answer { is_cut: true, retry_after: Some("30".to_owned()), ..answer(429, "") };
+    assert!(
+        matches!(judged(cut), Verdict::Later { wait: Some(wait), .. } if wait == Duration::from_secs(30)),
+        "but its head is whole"
+    );
 }
 
 #[test]

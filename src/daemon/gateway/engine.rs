@@ -89,10 +89,10 @@ impl Engine {
         limits: ApiLimits,
     ) -> Result<Arc<Self>, GatewayError> {
         let runs = Runs::of(&host.paths.data, part);
-        let audit = Audit::at(home.audit_log());
+        let audit = Audit::of(&home);
         end_orphans(&runs, |group| {
             // It is ended in any case.
-            let _ = audit.add("orphan_ended", &fields(json!({ "process_group": group })), host.wall());
+            let _ = audit.add("orphan_reaped", &fields(json!({ "process_group": group })), host.wall());
         })?;
         let stop = Stop::new()?;
         Ok(Arc::new(Self {
@@ -140,6 +140,9 @@ impl Engine {
     pub(super) fn discover(&self) -> Vec<Manifest> {
         let found = self.home.discover();
         self.tell_broken("manifest", &found.broken);
+        for file in found.shadowed.iter().filter(|file| self.host.is_news(file)) {
+            tracing::info!(path = %file.path.display(), why = file.why, "a manifest does not count");
+        }
         found.agents
     }
 
@@ -170,7 +173,7 @@ impl Engine {
             let (path, why) = (file.path.display().to_string(), &file.why);
             tracing::warn!(path, why, "a {kind} makes no sense and is left out");
             // It is left out in any case; what cannot be written down was logged.
-            let _ = self.audit(&format!("{kind}_rejected"), json!({ "path": path, "reason": why }));
+            let _ = self.audit(&format!("{kind}_invalid"), json!({ "path": path, "reason": why }));
         }
     }
 

@@ -148,8 +148,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn limits(api: &ApiLimits) -> Limits {
-    let ApiLimits { conversations, queue, rate_per_minute, .. } = *api;
-    Limits { conversations, queue, rate_per_minute }
+    let ApiLimits { conversations, queue, .. } = *api;
+    Limits { conversations, queue, rate_per_minute: api.server.rate_per_minute }
 }
 
 impl Gateway {

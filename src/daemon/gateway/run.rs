@@ -1,6 +1,7 @@
 //! One run of an agent: from its manifest to its reply.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -70,7 +71,7 @@ impl Engine {
         let stderr = stderr.text();
         stdout.finish(&stderr);
         let (code, why) = (ended.code(), ended.why);
-        let noted = self.tell_of_run(agent, call, &ended, self.host.now().since(started).as_secs_f64());
+        let noted = self.tell_of_run(agent, call, &ended, self.host.now().since(started));
         self.end_heartbeat(&mut heartbeat, noted);
         if let (Some(assistant), Some((session, bytes))) = (&agent.assistant, &stdout.frames.session) {
             let kept = self.home.end(conversation(call), assistant, (session, *bytes), self.host.wall());
@@ -145,13 +146,13 @@ impl Engine {
     }
 
     /// Tells of a run that is over; answers the exit code that stands for it.
-    fn tell_of_run(&self, agent: &Manifest, call: &Call<'_>, ended: &Ended, seconds: f64) -> i32 {
+    fn tell_of_run(&self, agent: &Manifest, call: &Call<'_>, ended: &Ended, ran: Duration) -> i32 {
         let timed_out = ended.why == Why::TimedOut;
         // What a shell says of a program that was ended so.
         let code = if timed_out && ended.status.is_err() { 124 } else { ended.code() };
         let entry = json!({
             "source": call.source, "actor": call.actor, "agent": agent.name, "schedule": agent.schedule,
-            "exit_code": code, "duration_seconds": (seconds * 1000.0).round() / 1000.0, "timed_out": timed_out,
+            "slug": call.slug(), "exit_code": code, "duration_seconds": ran.as_secs(), "timed_out": timed_out,
         });
         // It has run in any case, and its trigger is on the trail.
         let _ = self.audit("agent_run", entry);

@@ -101,9 +101,10 @@ impl World {
         self.ask("default", text).1
     }
 
+    /// The events on the audit trail.
     fn trail(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.dir.path().join("audit.log")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].take()).collect()
     }
 
     fn is_nothing_left(&self) -> bool {
@@ -133,7 +134,7 @@ fn a_message_becomes_a_run_and_its_events_come_in_their_order() {
     assert_eq!(world.next(), LocalEvent::Reply { session, text: "one\ntwo".into() });
     let got = fs::read_to_string(world.dir.path().join("agents/tiny/got")).unwrap();
     assert_eq!(got, "{\"session_id\":\"chat-9_a\",\"text\":\"hi \\\"you\\\"\"}\n");
-    let events: Vec<_> = world.trail().iter().map(|entry| entry["event"].clone()).collect();
+    let events: Vec<_> = world.trail().iter().map(|entry| entry["event_type"].clone()).collect();
     assert_eq!(events, ["trigger_received", "agent_triggered", "agent_run"]);
     let text = fs::read_to_string(world.dir.path().join("audit.log")).unwrap();
     assert!(text.contains("pid=7 uid=8") && !text.contains("you"), "{text}");
@@ -206,7 +207,7 @@ fn a_preflight_lets_an_agent_run_or_says_why_not() {
     ] {
         assert_eq!(gate(script), format!("tiny blocked by preflight gate{want}"), "{script}");
     }
-    let failed = world.trail().into_iter().filter(|entry| entry["event"] == "preflight_failed").count();
+    let failed = world.trail().into_iter().filter(|entry| entry["event_type"] == "preflight_failed").count();
     assert_eq!(failed, 7);
     assert!(world.is_nothing_left());
 }
@@ -313,7 +314,7 @@ fn limits_hold_and_refusals_are_on_the_trail() {
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
     world.submit("a", "runs").unwrap();
     eventually("the first one runs", || {
-        world.trail().iter().any(|entry| entry["event"] == "agent_triggered")
+        world.trail().iter().any(|entry| entry["event_type"] == "agent_triggered")
     });
     world.submit("a", "waits").unwrap();
     assert_eq!(world.submit("a", "too much"), Err(Refusal::QueueFull));
@@ -323,7 +324,7 @@ fn limits_hold_and_refusals_are_on_the_trail() {
     fs::write(&go, "\n").unwrap();
     fs::write(&go, "\n").unwrap();
     eventually("both are over", || {
-        world.trail().iter().filter(|entry| entry["event"] == "agent_run").count() == 2
+        world.trail().iter().filter(|entry| entry["event_type"] == "agent_run").count() == 2
     });
     let reasons: Vec<_> =
         world.trail().into_iter().filter_map(|entry| entry["reason"].as_str().map(str::to_owned)).collect();
@@ -356,7 +357,7 @@ fn what_cannot_be_run_says_why() {
     change("name", "nome");
     assert_eq!(world.reply("hi"), "Could not run tiny: trigger names unknown agent 'tiny'");
     assert!(!world.gateway.is_dispatcher_there());
-    let told = world.trail().into_iter().filter(|entry| entry["event"] == "manifest_rejected").count();
+    let told = world.trail().into_iter().filter(|entry| entry["event_type"] == "manifest_invalid").count();
     assert_eq!(told, 1, "once, though it was looked at again and again");
     change("nome", "name");
     assert!(world.gateway.is_dispatcher_there());
@@ -448,7 +449,7 @@ fn commands_run_beside_the_dispatcher_and_answer_with_one_event() {
     }
     let reply = world.ask("b", "!no-such-program").1;
     assert!(reply.starts_with("Could not start `no-such-program`: No such file"), "{reply}");
-    let echo = world.trail().into_iter().find(|entry| entry["event"] == "os_command_invoked").unwrap();
+    let echo = world.trail().into_iter().find(|entry| entry["event_type"] == "os_command_invoked").unwrap();
     assert_eq!((&echo["bin"], &echo["args"]), (&json!("echo"), &json!(["hi", "a  b"])));
     assert_eq!((&echo["exit_code"], &echo["actor"]), (&json!(0), &json!("pid=7 uid=8")));
     fs::write(&go, "\n").unwrap();
@@ -511,7 +512,7 @@ fn a_daemon_that_was_killed_leaves_no_group_behind() {
     let again = Engine::open(Home::at(world.dir.path()), &world.host, LOCAL, ApiLimits::default()).unwrap();
     assert!(matches!(world.next(), LocalEvent::Reply { text, .. } if text == "tiny exited -1.\n"));
     assert_eq!(again.runs.orphans().unwrap(), []);
-    assert!(world.trail().iter().any(|entry| entry["event"] == "orphan_ended"));
+    assert!(world.trail().iter().any(|entry| entry["event_type"] == "orphan_reaped"));
 }
 
 #[test]

@@ -62,8 +62,7 @@ impl Front for Gateway {
     }
 
     fn limits(&self) -> Limits {
-        let ApiLimits { connections, idle_timeout, rate_per_minute, event_bytes, .. } = self.limits();
-        let server = ServerConfig { rate_per_minute, event_bytes };
+        let ApiLimits { connections, idle_timeout, server, .. } = self.limits();
         Limits { connections, idle: idle_timeout, server }
     }
 }

@@ -45,8 +45,10 @@ pub struct Finding {
 /// Where the conversation of one connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
-    /// Nothing was said.
+    /// Nothing is known: the dump may begin in its middle.
     #[default]
+    Unknown,
+    /// It was opened, or refused what was said, and nothing was said since.
     New,
     /// Something was said that comes too early, and that was told.
     Early,
@@ -63,6 +65,11 @@ struct Connection {
     serial: u32,
     /// Frames that wait for the answer which every one of them gets: heartbeats, and calls of `transit.sock`.
     unanswered: u64,
+}
+
+/// The number that tells a line's connection from others.
+fn number(line: &Line<'_>) -> u64 {
+    line.conn().and_then(|conn| conn.json().parse().ok()).unwrap_or(1)
 }
 
 /// Checks the lines of a dump in their order; rotated files of one dump are one dump.
@@ -139,6 +146,14 @@ impl Checker {
             }
             "not_utf8" => self.fault("not_text", "a frame is UTF-8"),
             "too_long" => self.fault("frame_too_large", "a frame is at most 1 MiB"),
+            "open" => {
+                if let Some(proto) = line.known_proto() {
+                    self.keep(
+                        (proto, number(line)),
+                        Connection { stage: Stage::New, ..Connection::default() },
+                    );
+                }
+            }
             "lost" => {
                 for memory in [&mut self.deliveries, &mut self.sends, &mut self.calls] {
                     memory.lose();
@@ -157,7 +172,7 @@ impl Checker {
             Some(text) => text,
             None => line.frame().json().into(),
         };
-        let number = line.conn().and_then(|conn| conn.json().parse().ok()).unwrap_or(1);
+        let number = number(line);
         let mut connection = self.connections.remove(&(proto, number)).unwrap_or_default();
         match (proto, way) {
             (Proto::Wire, Way::Forth) => {
@@ -255,15 +270,17 @@ impl Checker {
 
     /// What may come only from a stage on. One that comes too early is told, those after it are not.
     fn needs(&mut self, connection: &mut Connection, stage: Stage, rule: &'static str, text: &str) {
-        let is_early = match connection.stage {
-            Stage::New => true,
-            Stage::Asked => stage == Stage::Ready,
-            Stage::Early | Stage::Ready => false,
-        };
-        if is_early {
-            self.fault(rule, text);
-            connection.stage = Stage::Early;
+        match (connection.stage, stage) {
+            (Stage::Unknown, _) => {
+                self.info(
+                    rule,
+                    format!("{text}, and is not here: the dump begins later than the connection"),
+                );
+            }
+            (Stage::New, _) | (Stage::Asked, Stage::Ready) => self.fault(rule, text),
+            _ => return,
         }
+        connection.stage = Stage::Early;
     }
 
     fn daemon(&mut self, connection: &mut Connection, frame: DaemonFrame) {

@@ -84,6 +84,21 @@ fn a_chain_is_followed_through_whoever_answers_and_counts_its_first_message() {
 }
 
 #[test]
+fn who_answers_a_message_that_was_refused_goes_on_in_its_chain() {
+    let mut guard = fresh(3);
+    let say = |guard: &mut Guard, n: u64| {
+        let (from, to) = if n.is_multiple_of(2) { ("a@x", "b@x") } else { ("b@x", "a@x") };
+        let before = n.checked_sub(1).map(|before| before.to_string());
+        guard.pass(dm(from, to, &n.to_string(), before.as_deref()), None, at(n))
+    };
+    let refused = (0..9).filter(|&n| say(&mut guard, n).is_err()).collect::<Vec<_>>();
+    assert_eq!(refused, [3, 4, 5, 6, 7, 8]);
+    assert!(guard.knows(ORG, "2") && !guard.knows(ORG, "3"), "it was not counted");
+    let again = guard.pass(dm("b@x", "a@x", "3", Some("2")), None, at(700)).unwrap();
+    assert!(again.is_some() && guard.knows(ORG, "3"), "it is cool");
+}
+
+#[test]
 fn whatever_is_said_to_one_of_them_from_outside_empties_the_window() {
     for interrupted in ["a@x", "b@y"] {
         let mut guard = fresh(3);

@@ -3,8 +3,6 @@
 //! Unlike [`Lines`](crate::proto::lines::Lines) it keeps the beginning of a line that is too long, in which the id of
 //! the request may stand, and hands out a line at a time, so that lines can wait as the bytes that they are.
 
-use crate::limits;
-
 /// One line, without its newline and one carriage return before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -48,13 +46,13 @@ impl Cutter {
         *self = Self::default();
     }
 
-    /// The next line that is complete, or known to be too long. Empty ones are passed over.
-    pub(super) fn next(&mut self) -> Option<Piece> {
+    /// The next line that is complete, or known to have more than `most` bytes. Empty ones are passed over.
+    pub(super) fn next(&mut self, most: usize) -> Option<Piece> {
         loop {
             let found = memchr::memchr(b'\n', &self.bytes[self.searched..]);
             let end = found.map_or(self.bytes.len(), |at| self.searched + at);
-            if end - self.taken > limits::API_LINE_BYTES {
-                let start = self.bytes[self.taken..self.taken + limits::API_LINE_BYTES].to_vec();
+            if end - self.taken > most {
+                let start = self.bytes[self.taken..self.taken + most].to_vec();
                 self.clear();
                 return Some(Piece::TooLong(start));
             }
@@ -96,16 +94,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits;
 
     fn cut(pieces: &[&[u8]]) -> Vec<Piece> {
         let mut cutter = Cutter::default();
         let mut got = Vec::new();
         for piece in pieces {
             cutter.push(piece);
-            got.extend(std::iter::from_fn(|| cutter.next()));
+            got.extend(std::iter::from_fn(|| cutter.next(limits::API_LINE_BYTES)));
         }
         cutter.end();
-        got.extend(std::iter::from_fn(|| cutter.next()));
+        got.extend(std::iter::from_fn(|| cutter.next(limits::API_LINE_BYTES)));
         got
     }
 
@@ -138,7 +137,7 @@ mod tests {
         assert!(cutter.is_hungry());
         cutter.push(&b"{}\n".repeat(20_000));
         assert!(!cutter.is_hungry());
-        assert_eq!(std::iter::from_fn(|| cutter.next()).count(), 20_000);
+        assert_eq!(std::iter::from_fn(|| cutter.next(limits::API_LINE_BYTES)).count(), 20_000);
         assert!(cutter.is_hungry());
         cutter.push(b"a");
         assert!(cutter.is_hungry() && cutter.bytes.capacity() <= KEEP);

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::frames::{Code, WireError};
 use super::salvage::{normal, salvage_id};
 use super::words::SessionId;
-use crate::limits;
 use crate::text;
 
 /// Code points of a client's own words that an error repeats.
@@ -20,7 +19,7 @@ pub enum Request {
     Send {
         /// The conversation; `default` when the client named none.
         session: SessionId,
-        /// Not blank, at most [`limits::API_TEXT_BYTES`] bytes. It may hold anything, NUL too.
+        /// Not blank, and as long as it may be. It may hold anything, NUL too.
         text: String,
     },
     /// `commands.list`.
@@ -45,15 +44,16 @@ struct SendParams {
     text: String,
 }
 
-/// Reads a request. With it, or with what is wrong, comes the id that the answer carries.
-pub fn parse(line: &str) -> (String, Result<Request, WireError>) {
+/// Reads a request, whose text may have `most` bytes. With it, or with what is wrong, comes the id that the answer
+/// carries.
+pub fn parse(line: &str, most: usize) -> (String, Result<Request, WireError>) {
     let value: Value = match serde_json::from_str(line) {
         Ok(value) => value,
         Err(err) => return (salvage_id(line.as_bytes()), Err(invalid(format!("invalid JSON: {err}")))),
     };
     let known = value.get("id").and_then(normal);
     match serde_json::from_value::<Envelope>(value) {
-        Ok(Envelope { id, method, params }) => (id, request(&method, params)),
+        Ok(Envelope { id, method, params }) => (id, request(&method, params, most)),
         Err(err) => (known.unwrap_or_default(), Err(invalid(format!("invalid request: {err}")))),
     }
 }
@@ -63,24 +63,24 @@ fn id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     normal(&value).ok_or_else(|| D::Error::custom(format!("id must be a string or a number, got: {value}")))
 }
 
-fn request(method: &str, params: Option<Value>) -> Result<Request, WireError> {
+fn request(method: &str, params: Option<Value>, most: usize) -> Result<Request, WireError> {
     match method {
-        "message.send" => send(params),
+        "message.send" => send(params, most),
         "commands.list" => Ok(Request::Commands),
         "status.get" => Ok(Request::Status),
         _ => Err(invalid(format!("unknown method '{method}'"))),
     }
 }
 
-fn send(params: Option<Value>) -> Result<Request, WireError> {
+fn send(params: Option<Value>, most: usize) -> Result<Request, WireError> {
     let params = params.ok_or_else(|| invalid("message.send requires params".to_owned()))?;
     let SendParams { session_id, text } = serde_json::from_value(params)
         .map_err(|err| invalid(format!("invalid params for message.send: {err}")))?;
     if text.trim().is_empty() {
         return Err(invalid("text must not be empty".to_owned()));
     }
-    if text.len() > limits::API_TEXT_BYTES {
-        return Err(invalid(format!("text exceeds {} bytes", limits::API_TEXT_BYTES)));
+    if text.len() > most {
+        return Err(invalid(format!("text exceeds {most} bytes")));
     }
     let session = session_id.as_deref().unwrap_or(SessionId::DEFAULT);
     let session = session
@@ -103,6 +103,11 @@ fn clipped(mut message: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
+
+    fn parse(line: &str) -> (String, Result<Request, WireError>) {
+        super::parse(line, limits::API_TEXT_BYTES)
+    }
 
     fn refused(line: &str) -> (String, Code, String) {
         let (id, request) = parse(line);

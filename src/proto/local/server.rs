@@ -1,6 +1,7 @@
 //! The server's end of one connection on `api.sock`.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::cutter::{Cutter, Piece};
 use super::frames::{Answer, Code, EventFrame, Kind, WireError, error_line};
@@ -24,13 +25,28 @@ const HELD: usize = 16;
 pub struct ServerConfig {
     /// Requests in any minute.
     pub rate_per_minute: usize,
+    /// Bytes of a line.
+    pub line_bytes: usize,
+    /// Bytes of a text.
+    pub text_bytes: usize,
     /// Bytes of events that may wait.
     pub event_bytes: usize,
+    /// Frames that may wait.
+    pub frames: usize,
+    /// Time in which a client takes one frame, and all that waits once there is no more room.
+    pub write_wait: Duration,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { rate_per_minute: limits::API_RATE, event_bytes: limits::API_EVENT_BYTES }
+        Self {
+            rate_per_minute: limits::API_RATE,
+            line_bytes: limits::API_LINE_BYTES,
+            text_bytes: limits::API_TEXT_BYTES,
+            event_bytes: limits::API_EVENT_BYTES,
+            frames: limits::API_FRAMES,
+            write_wait: limits::API_WRITE_WAIT,
+        }
     }
 }
 
@@ -124,15 +140,16 @@ impl Queue {
     }
 
     /// Whether an event of this size has room. One that is larger than all the room has it when nothing else waits.
-    fn has_room(&self, bytes: usize, most: usize) -> bool {
+    fn has_room(&self, bytes: usize, config: &ServerConfig) -> bool {
         let events = self.frames.len() - self.answers;
-        events < limits::API_FRAMES - ANSWERS && (self.event_bytes + bytes <= most || self.event_bytes == 0)
+        events + ANSWERS < config.frames
+            && (self.event_bytes + bytes <= config.event_bytes || self.event_bytes == 0)
     }
 
     /// When the client is given up, unless it reads.
-    fn deadline(&self) -> Option<Mono> {
+    fn deadline(&self, wait: Duration) -> Option<Mono> {
         let since = [self.front, self.full.map(|(since, _)| since)];
-        since.into_iter().flatten().min().map(|since| since + limits::API_WRITE_WAIT)
+        since.into_iter().flatten().min().map(|since| since + wait)
     }
 }
 
@@ -169,7 +186,7 @@ struct Open {
 /// Requests come one at a time and are answered in their order. While answers wait for a client that does not read,
 /// its next requests wait too, wherever they are ([`wants_input`](Self::wants_input)), so that a client that asks a
 /// lot at once and reads is never ended for it. An event without room is given back to be offered again. A client
-/// that takes no whole frame for [`limits::API_WRITE_WAIT`], or does not take all that waited when there was no room
+/// that takes no whole frame for [`ServerConfig::write_wait`], or does not take all that waited when there was no room
 /// within that time, is given up.
 #[derive(Debug)]
 pub struct Server {
@@ -242,7 +259,7 @@ impl Server {
 
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<Output<Asked>> {
-        let next = self.queue.deadline().into_iter().chain(self.ends_at).min();
+        let next = self.queue.deadline(self.config.write_wait).into_iter().chain(self.ends_at).min();
         self.out.poll(next)
     }
 
@@ -291,7 +308,7 @@ impl Server {
         if !self.running.contains(&ticket) {
             return Err(Unsent::Gone);
         }
-        if !self.queue.has_room(frame.line.len() + 1, self.config.event_bytes) {
+        if !self.queue.has_room(frame.line.len() + 1, &self.config) {
             match frame.kind {
                 Kind::Hint => return Ok(()),
                 Kind::Small => {}
@@ -354,10 +371,10 @@ impl Server {
             && self.queue.answers < ANSWERS
             && self.queue.answer_bytes < ANSWER_BYTES
         {
-            let Some(piece) = self.cutter.next() else { break };
+            let Some(piece) = self.cutter.next(self.config.line_bytes) else { break };
             self.piece(piece, now);
         }
-        if self.queue.deadline().is_some_and(|at| now >= at) {
+        if self.queue.deadline(self.config.write_wait).is_some_and(|at| now >= at) {
             return self.give_up("it does not read");
         }
         if self.ends_at.is_some_and(|at| now >= at) {
@@ -377,7 +394,7 @@ impl Server {
         let passes = self.window.take(self.config.rate_per_minute, now);
         match piece {
             Piece::TooLong(start) => {
-                let why = format!("request line exceeds {} bytes", limits::API_LINE_BYTES);
+                let why = format!("request line exceeds {} bytes", self.config.line_bytes);
                 let err = if passes { WireError::new(Code::InvalidRequest, why) } else { self.too_fast() };
                 self.say(error_line(&salvage_id(&start), &err), now);
                 self.part(close::TOO_LONG, "a line is too long");
@@ -390,7 +407,7 @@ impl Server {
                 let err = WireError::new(Code::InvalidRequest, "request line is not valid UTF-8");
                 self.say(error_line("", &err), now);
             }
-            Piece::Text(line) => match parse(&line) {
+            Piece::Text(line) => match parse(&line, self.config.text_bytes) {
                 (id, Ok(request)) => {
                     self.asked += 1;
                     let ticket = Ticket(self.asked);

@@ -195,6 +195,34 @@ fn a_line_over_the_limit_is_refused_at_once_and_ends_the_connection() {
 }
 
 #[test]
+fn what_an_operator_has_set_holds() {
+    let write_wait = Duration::from_secs(2);
+    let usual = ServerConfig::default();
+    let config = ServerConfig { line_bytes: 100, text_bytes: 3, frames: 128, write_wait, ..usual };
+    let mut rig = Rig::with(config);
+    let text = |text: &str| format!(r#"{{"id":1,"method":"message.send","params":{{"text":"{text}"}}}}"#);
+    rig.hear(&text("four"));
+    assert_eq!(rig.take()[0]["error"]["message"], "text exceeds 3 bytes");
+    rig.hear(&format!("{:100}", ask(2)));
+    assert_eq!(rig.answers(), pairs(&[("2", "ok")]));
+    let ticket = rig.message();
+    rig.take();
+    rig.reads = false;
+    let taken = (0..).take_while(|_| rig.offer(ticket, &delta("x")).is_ok()).count();
+    assert!((32..128).contains(&taken), "{taken}");
+    rig.now = at(1);
+    rig.handle(Input::Tick);
+    assert_eq!(rig.closed, None);
+    rig.now = at(2);
+    rig.handle(Input::Tick);
+    assert!(rig.closed.is_some(), "it does not read");
+
+    let mut rig = Rig::with(config);
+    rig.hear(&format!("{:101}", ask(3)));
+    assert_eq!(rig.take()[0]["error"]["message"], "request line exceeds 100 bytes");
+}
+
+#[test]
 fn the_rate_is_a_sliding_minute_and_counts_every_line_but_the_blank_ones() {
     let mut rig = Rig::with(ServerConfig::default());
     rig.handle(Input::Bytes(&b"\n\r\n".repeat(500)));

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::PROTO;
 use crate::proto::Decoded;
 use crate::proto::tagged::{decode, decode_by, encode};
 
@@ -264,8 +265,28 @@ pub fn decode_daemon(text: &str) -> Decoded<DaemonFrame> {
     decode_by(text, &DaemonFrame::KINDS, |t, text| match t {
         // The frame that comes most and is longest.
         "send" => serde_json::from_str(text).map(DaemonFrame::Send),
+        "hello" => hello(text),
         _ => serde_json::from_str(text),
     })
+}
+
+/// A hello of another version of the protocol is one whatever else it holds or lacks: that is the version's to say.
+fn hello(text: &str) -> serde_json::Result<DaemonFrame> {
+    #[derive(Deserialize)]
+    struct Version {
+        proto: u64,
+    }
+    #[derive(Deserialize)]
+    struct Hello {
+        daemon_ver: String,
+        host: String,
+    }
+    let proto = serde_json::from_str::<Version>(text)?.proto;
+    let Hello { daemon_ver, host } = match serde_json::from_str(text) {
+        Err(_) if proto != PROTO => Hello { daemon_ver: String::new(), host: String::new() },
+        hello => hello?,
+    };
+    Ok(DaemonFrame::Hello { proto, daemon_ver, host })
 }
 
 /// Decodes a frame from the Worker.

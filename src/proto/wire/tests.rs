@@ -309,6 +309,8 @@ fn a_bad_hello_is_refused_with_its_code() {
     let cases = [
         (r#"{"t":"hello","proto":1,"daemon_ver":"9","host":"rhea"}"#, "host_mismatch", 4003),
         (r#"{"t":"hello","proto":2,"daemon_ver":"9","host":"titan"}"#, "unsupported_proto", 4002),
+        (r#"{"t":"hello","proto":2}"#, "unsupported_proto", 4002),
+        (r#"{"t":"hello","proto":3,"daemon_ver":9,"host":"titan"}"#, "unsupported_proto", 4002),
         (r#"{"t":"roster"}"#, "hello_required", 4002),
         (r#"{"t":"pong"}"#, "hello_required", 4002),
     ];
@@ -318,8 +320,10 @@ fn a_bad_hello_is_refused_with_its_code() {
         assert_eq!((drained.events, drained.close.unwrap().code), (vec![], close), "{text}");
     }
     assert_eq!(heard(&mut worker(), "{\"t\":\"later\"}", 1).close, None);
-    let drained = heard(&mut worker(), r#"{"t":"hello","proto":"1"}"#, 1);
-    assert_eq!((drained.writes.len(), drained.close_code()), (0, Some(4002)));
+    for text in [r#"{"t":"hello","proto":"1"}"#, r#"{"t":"hello","proto":1}"#, r#"{"t":"hello"}"#] {
+        let drained = heard(&mut worker(), text, 1);
+        assert_eq!((drained.writes.len(), drained.close_code()), (0, Some(4002)), "{text}");
+    }
 }
 
 #[test]

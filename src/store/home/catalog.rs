@@ -1,15 +1,19 @@
 //! The catalogue: `commands/**/*.md`, read anew for each look at it.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::super::files;
 use super::settings::Commands;
-use super::{Broken, Home, frontmatter};
+use super::{Broken, Home, frontmatter, unread};
 use crate::proto::local::CatalogEntry;
 
 /// How far below its root a command may be.
 const DEPTH: usize = 3;
+/// Files and directories that are looked at below a root.
+const MOST: usize = 10_000;
 /// Longest file of a command, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// Longest name that Telegram takes, in characters.
@@ -26,9 +30,10 @@ impl Home {
         }
         let (mut names, mut telegram_names) = (BTreeSet::new(), BTreeSet::new());
         for root in self.command_roots(settings) {
-            let mut files = Vec::new();
-            walk(&root, 0, &mut files);
-            for file in files {
+            let mut walk = Walk::default();
+            walk.through(&root, 0);
+            broken.append(&mut walk.broken);
+            for file in walk.files {
                 match entry(&root, &file) {
                     Ok(entry) => {
                         let is_new = !names.contains(&entry.name);
@@ -46,7 +51,7 @@ impl Home {
 
     fn command_roots(&self, settings: &Commands) -> Vec<PathBuf> {
         let below = |root: &PathBuf| {
-            let Ok(dirs) = std::fs::read_dir(root) else { return Vec::new() };
+            let Ok(dirs) = fs::read_dir(root) else { return Vec::new() };
             let mut dirs: Vec<_> = dirs.filter_map(|dir| Some(dir.ok()?.path().join("commands"))).collect();
             dirs.sort();
             dirs.insert(0, root.join("commands"));
@@ -70,23 +75,62 @@ impl Home {
     }
 }
 
-fn walk(dir: &Path, depth: usize, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    for path in paths {
+/// A walk below a root.
+#[derive(Default)]
+struct Walk {
+    files: Vec<PathBuf>,
+    broken: Vec<Broken>,
+    /// The directories that it is in now, as the system knows them.
+    above: Vec<(u64, u64)>,
+    seen: usize,
+}
+
+impl Walk {
+    fn through(&mut self, dir: &Path, depth: usize) {
+        let entered =
+            fs::metadata(dir).and_then(|found| Ok(((found.dev(), found.ino()), fs::read_dir(dir)?)));
+        let (place, entries) = match entered {
+            Ok(entered) => entered,
+            Err(err) => return self.tell(dir, err.to_string()),
+        };
+        if self.above.contains(&place) {
+            return self.tell(dir, "a link back to a directory that it is in".to_owned());
+        }
+        self.above.push(place);
+        let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        for path in paths {
+            self.seen += 1;
+            if self.seen > MOST {
+                if self.seen == MOST + 1 {
+                    self.tell(
+                        &path,
+                        format!("{MOST} files and directories were looked at before it, and none after"),
+                    );
+                }
+                break;
+            }
+            self.look_at(path, depth);
+        }
+        self.above.pop();
+    }
+
+    fn look_at(&mut self, path: PathBuf, depth: usize) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with('.') {
-            continue;
+            return;
         }
         if path.is_dir() {
-            // A link back up would go round until the depth stops it.
             if depth < DEPTH && !SKIPPED.contains(&&*name) {
-                walk(&path, depth + 1, files);
+                self.through(&path, depth + 1);
             }
         } else if name.ends_with(".md") && name != "SKILL.md" {
-            files.push(path);
+            self.files.push(path);
         }
+    }
+
+    fn tell(&mut self, path: &Path, why: String) {
+        self.broken.push(Broken { path: path.to_owned(), why });
     }
 }
 
@@ -95,7 +139,7 @@ fn entry(root: &Path, file: &Path) -> Result<CatalogEntry, String> {
         // A pipe would be waited for.
         return Err("it is no file".to_owned());
     }
-    let text = files::read_small(file, LONGEST).map_err(|err| err.to_string())?;
+    let text = files::read_small(file, LONGEST).map_err(unread)?;
     let text = std::str::from_utf8(&text).map_err(|_| "it is not UTF-8".to_owned())?;
     let (head, body) = frontmatter::split(text)?;
     let value = |keys: [&str; 2]| {
@@ -139,8 +183,6 @@ fn telegram_name(name: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn write(root: &Path, file: &str, text: &str) {
@@ -187,6 +229,38 @@ mod tests {
         assert_eq!(entries[3].argument_hint.as_deref(), Some("[day]"));
         assert_eq!((entries[0].description.as_str(), &entries[0].argument_hint), ("Does it", &None));
         assert_eq!(broken.len(), 5, "{broken:?}");
+    }
+
+    #[test]
+    fn a_link_back_is_told_and_not_followed() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("commands");
+        write(&root, "git/status.md", &command(""));
+        for n in 0..60 {
+            symlink("..", root.join(format!("git/up-{n:02}"))).unwrap();
+            symlink(".", root.join(format!("here-{n:02}"))).unwrap();
+        }
+        symlink("loop", root.join("loop")).unwrap();
+        symlink("loop.md", root.join("loop.md")).unwrap();
+        symlink("git", root.join("vcs")).unwrap();
+        let (entries, broken) = Home::at(dir.path()).catalog(&Commands::default());
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["git:status", "vcs:status"]);
+        assert_eq!(broken.len(), 60 + 60 + 60 + 1, "each link once, and the file");
+    }
+
+    #[test]
+    fn a_catalogue_has_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("commands");
+        for n in 0..=MOST {
+            write(&root, &format!("{n:06}.txt"), "");
+        }
+        write(&root, "z.md", &command(""));
+        let (entries, broken) = Home::at(dir.path()).catalog(&Commands::default());
+        assert_eq!((entries.len(), broken.len()), (0, 1));
+        assert!(broken[0].why.contains("10000"), "{broken:?}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which agents there are.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Home, Manifest};
@@ -14,6 +16,8 @@ pub struct Found {
     pub broken: Vec<Broken>,
     /// Agents that no message can reach, where that is what was looked for.
     pub unfit: Vec<Broken>,
+    /// Manifests that do not count, because their name is that of an earlier one.
+    pub shadowed: Vec<Broken>,
 }
 
 /// A manifest that makes no sense, or whose agent cannot be used.
@@ -29,6 +33,23 @@ impl Found {
     /// The agent of this name.
     pub fn get(&self, name: &str) -> Option<&Manifest> {
         self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    /// Takes the manifest of a directory.
+    fn add(&mut self, dir: &Path) {
+        let path = dir.join("agent.toml");
+        let agent = match Manifest::load(dir) {
+            Ok(agent) => agent,
+            Err(why) => return self.broken.push(Broken { path, why }),
+        };
+        match self.get(&agent.name) {
+            None => self.agents.push(agent),
+            Some(other) => {
+                let why =
+                    format!("{:?} is the agent of {}", agent.name, other.dir.join("agent.toml").display());
+                self.shadowed.push(Broken { path, why });
+            }
+        }
     }
 }
 
@@ -48,7 +69,7 @@ impl Home {
         let unfit = others.into_iter().filter_map(|agent| {
             Some(Broken { why: agent.out_of_reach()?, path: agent.dir.join("agent.toml") })
         });
-        Found { agents, unfit: unfit.collect(), broken: found.broken }
+        Found { agents, unfit: unfit.collect(), ..found }
     }
 
     /// Looks for agents: directly below each directory of `$DOTAGENT_ROOT`, `agents` of the home, `agents` of the
@@ -56,16 +77,13 @@ impl Home {
     /// they are looked at by the names of theirs.
     pub fn discover(&self) -> Found {
         let mut found = Found::default();
-        let mut names = BTreeSet::new();
         for root in self.agent_roots() {
-            for dir in directories_with_a_manifest(&root) {
-                match Manifest::load(&dir) {
-                    Ok(agent) => {
-                        if names.insert(agent.name.clone()) {
-                            found.agents.push(agent);
-                        }
-                    }
-                    Err(why) => found.broken.push(Broken { path: dir.join("agent.toml"), why }),
+            for manifest in manifests(&root) {
+                match manifest {
+                    Ok(dir) => found.add(&dir),
+                    // Of what else may be in the directory that the daemon runs in, nothing is said.
+                    Err(_) if self.cwd.as_ref() == Some(&root) => {}
+                    Err(broken) => found.broken.push(broken),
                 }
             }
         }
@@ -82,19 +100,44 @@ impl Home {
     }
 }
 
-fn directories_with_a_manifest(root: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
-    let mut dirs: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|dir| dir.join("agent.toml").is_file())
-        .collect();
+/// The directories directly below `root` that have a manifest, by their names, and what looks like one and cannot be
+/// read.
+fn manifests(root: &Path) -> Vec<Result<PathBuf, Broken>> {
+    let broken =
+        |path: &Path, why: &dyn std::fmt::Display| Broken { path: path.to_owned(), why: why.to_string() };
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(err) if is_absent(&err) => return Vec::new(),
+        Err(err) => return vec![Err(broken(root, &err))],
+    };
+    let mut dirs: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     dirs.sort();
-    dirs
+    let manifest = |dir: PathBuf| {
+        let path = dir.join("agent.toml");
+        match fs::metadata(&path) {
+            Ok(found) if found.is_file() => Some(Ok(dir)),
+            Ok(_) => Some(Err(broken(&path, &"it is no file"))),
+            Err(err) if is_absent(&err) => {
+                let dangling = [&dir, &path].into_iter().find(|path| is_dangling(path));
+                dangling.map(|path| Err(broken(path, &"a link that leads nowhere")))
+            }
+            Err(err) => Some(Err(broken(&path, &err))),
+        }
+    };
+    dirs.into_iter().filter_map(manifest).collect()
+}
+
+fn is_absent(err: &io::Error) -> bool {
+    matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn is_dangling(path: &Path) -> bool {
+    path.is_symlink() && fs::metadata(path).is_err_and(|err| err.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -102,6 +145,34 @@ mod tests {
         fs::create_dir_all(root.join(dir)).unwrap();
         let text = format!("[agent]\nname = {name}\n[run]\ncommand = \"{dir}\"\n");
         fs::write(root.join(dir).join("agent.toml"), text).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_the_others_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (agents, cwd) = (dir.path().join("agents"), dir.path().join("cwd"));
+        for root in [&agents, &cwd] {
+            fs::create_dir_all(root.join("dir/agent.toml")).unwrap();
+            fs::create_dir_all(root.join("link")).unwrap();
+            fs::create_dir_all(root.join("none")).unwrap();
+            symlink("gone", root.join("link/agent.toml")).unwrap();
+            symlink("gone", root.join("dangling")).unwrap();
+            symlink("loop", root.join("loop")).unwrap();
+            symlink(".", root.join("up")).unwrap();
+            agent(root, "one", "\"one\"");
+            agent(root, "zwei", "\"one\"");
+        }
+        let home = Home { cwd: Some(cwd.clone()), ..Home::at(dir.path()) };
+        let found = home.discover();
+        assert_eq!(found.agents.len(), 1);
+        let told: Vec<_> =
+            found.broken.iter().map(|broken| broken.path.strip_prefix(&agents).unwrap()).collect();
+        let want = ["dangling", "dir/agent.toml", "link/agent.toml", "loop/agent.toml"];
+        assert_eq!(told, want.map(Path::new), "{:?}", found.broken);
+        let shadowed: Vec<_> = found.shadowed.iter().map(|other| other.path.as_path()).collect();
+        let want = [agents.join("zwei"), cwd.join("one"), cwd.join("zwei")].map(|dir| dir.join("agent.toml"));
+        assert_eq!(shadowed, want);
+        assert!(found.shadowed[0].why.contains("one/agent.toml"), "{}", found.shadowed[0].why);
     }
 
     #[test]

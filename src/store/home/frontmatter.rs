@@ -44,27 +44,73 @@ fn scalars(head: &[&str]) -> BTreeMap<String, String> {
             Some('|' | '>') => block(&below, folds),
             None if below.iter().any(|line| !line.is_empty()) => continue,
             Some('[' | '{') => continue,
-            _ => scalar(value).to_owned(),
+            _ => scalar(value),
         };
         found.insert(key.trim().to_owned(), value);
     }
     found
 }
 
-/// A block: its lines kept, or folded into one.
+/// A block: its lines kept, or folded into one for each paragraph.
 fn block(lines: &[&str], folds: bool) -> String {
-    let joined = lines.join(if folds { " " } else { "\n" });
+    let joined = if folds {
+        let paragraphs = lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty());
+        paragraphs.map(|lines| lines.join(" ")).collect::<Vec<_>>().join("\n")
+    } else {
+        lines.join("\n")
+    };
     joined.trim().to_owned()
 }
 
 /// A value without its quotes, or without the comment behind it.
-fn scalar(value: &str) -> &str {
-    for quote in ['"', '\''] {
-        if let Some(inner) = value.strip_prefix(quote) {
-            return inner.split(quote).next().unwrap_or(inner);
+fn scalar(value: &str) -> String {
+    let quoted = match value.as_bytes().first() {
+        Some(b'"') => double_quoted(&value[1..]),
+        Some(b'\'') => single_quoted(&value[1..]),
+        _ => None,
+    };
+    quoted.unwrap_or_else(|| value.split(" #").next().unwrap_or(value).trim_end().to_owned())
+}
+
+/// What stands before the closing quote; a quote inside is written twice.
+fn single_quoted(text: &str) -> Option<String> {
+    let mut inner = String::new();
+    let mut rest = text;
+    loop {
+        let (before, after) = rest.split_once('\'')?;
+        inner.push_str(before);
+        match after.strip_prefix('\'') {
+            Some(more) => {
+                inner.push('\'');
+                rest = more;
+            }
+            None => return is_over(after).then_some(inner),
         }
     }
-    value.split(" #").next().unwrap_or(value).trim_end()
+}
+
+/// What stands before the closing quote, with the escapes that people write there.
+fn double_quoted(text: &str) -> Option<String> {
+    let mut inner = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            '"' => return is_over(chars.as_str()).then_some(inner),
+            '\\' => match chars.next()? {
+                'n' => inner.push('\n'),
+                't' => inner.push('\t'),
+                same @ ('"' | '\\' | '/') => inner.push(same),
+                other => inner.extend(['\\', other]),
+            },
+            other => inner.push(other),
+        }
+    }
+}
+
+/// Whether nothing but a comment stands behind a closing quote.
+fn is_over(after: &str) -> bool {
+    let after = after.trim_start();
+    after.is_empty() || after.starts_with('#')
 }
 
 #[cfg(test)]
@@ -86,6 +132,22 @@ mod tests {
         ];
         assert_eq!(head, want.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
         assert_eq!(body, "body\n---\n");
+    }
+
+    #[test]
+    fn a_scalar_is_what_stands_in_its_quotes() {
+        for (value, want) in [
+            (r#""say \"hi\" \\ \d" # no"#, r#"say "hi" \ \d"#),
+            ("'it''s'", "it's"),
+            ("''", ""),
+            ("\"open", "\"open"),
+            ("'a' and 'b'", "'a' and 'b'"),
+            ("\"# kept\"#no", "# kept"),
+        ] {
+            assert_eq!(scalar(value), want, "{value}");
+        }
+        let (head, _) = split("---\nlong: >\n  one\n  two\n\n\n  three\n---\nx").unwrap();
+        assert_eq!(head["long"], "one two\nthree");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::super::files;
+use super::unread;
 use crate::addr::Name;
 
 /// Longest manifest, in bytes.
@@ -268,7 +269,7 @@ impl Manifest {
     /// # Errors
     /// One line about what is wrong with it.
     pub fn load(dir: &Path) -> Result<Self, String> {
-        let text = files::read_small(&dir.join("agent.toml"), LONGEST).map_err(|err| err.to_string())?;
+        let text = files::read_small(&dir.join("agent.toml"), LONGEST).map_err(unread)?;
         let text = std::str::from_utf8(&text).map_err(|_| "it is not UTF-8".to_owned())?;
         Self::parse(dir, text)
     }
@@ -313,6 +314,7 @@ impl File {
     fn without_effect(&self) -> Vec<&'static str> {
         let extractor = self.assistant.as_ref().and_then(|table| table.extractor.as_ref());
         let all = [
+            ("schedules", !self.schedules.is_empty()),
             ("notifiers", self.notifiers.is_some()),
             ("on_success", self.on_success.is_some()),
             ("on_failure", self.on_failure.is_some()),

@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 pub use self::discover::{Broken, Found};
 pub use self::manifest::Manifest;
 pub use self::settings::{ApiLimits, Settings};
+use super::StoreError;
 
 /// Longest name that is taken into a file's name as it is.
 const PLAIN_BYTES: usize = 64;
@@ -121,6 +122,15 @@ impl Home {
     /// Where it stands when an agent ran last: a file of its own for each slug.
     pub fn heartbeat(&self, agent: &str, slug: &str) -> PathBuf {
         self.dir.join("state/agents").join(component(agent)).join(format!("{slug}.heartbeat.json"))
+    }
+}
+
+/// Why a file was not read, to be told behind its name.
+fn unread(err: StoreError) -> String {
+    match err {
+        StoreError::Io { source, .. } => source.to_string(),
+        StoreError::TooLong { longest, .. } => format!("it has more than {longest} bytes"),
+        other => other.to_string(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `config.toml`: the dispatcher, the catalogue, what `!` may run, and the limits of the local client API.
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::Home;
 use super::manifest::one_line;
 use crate::limits;
 use crate::proto::bang::Policy;
+use crate::proto::local::ServerConfig;
 
 /// Longest file, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -18,6 +20,12 @@ const LONGEST: u64 = 1 << 20;
 const DISPATCHER: &str = "telegram-assistant";
 /// The least that a connection may have waiting, in bytes: every event fits.
 const LEAST_EVENT_BYTES: usize = 64 * 1024;
+/// The same, in frames: some answers, and some events.
+const LEAST_FRAMES: usize = 128;
+/// The least that a line may have, in bytes: every request fits that has a short text.
+const LEAST_LINE_BYTES: usize = 1024;
+/// The most that a line may have, in bytes: what it says becomes a variable of a process, which has an end.
+const MOST_LINE_BYTES: usize = 128 * 1024;
 
 /// The file, with the defaults of what it leaves out. Keys that are not known are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +34,8 @@ pub struct Settings {
     pub dispatcher: String,
     /// Whether the file says so, or it is only the usual name.
     pub is_dispatcher_named: bool,
+    /// Whether the file wants Telegram served, which nothing here does.
+    pub wants_telegram: bool,
     /// Where commands of the catalogue are.
     pub commands: Commands,
     /// What `!` may run.
@@ -36,6 +46,8 @@ pub struct Settings {
     pub os_timeout: Duration,
     /// The limits of the local client API.
     pub api: ApiLimits,
+    /// How many parts of the audit trail are kept that were put aside; `None` is all.
+    pub audit_segments: Option<usize>,
 }
 
 /// `[commands]`.
@@ -53,16 +65,15 @@ pub struct Commands {
 /// `[api]`: the limits of the local client API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// Requests of one connection, and triggers of one actor, within a minute. `TRANSIT_API_RATE` wins over the file.
-    pub rate_per_minute: usize,
+    /// What holds for each connection. Its rate is that of the triggers of one actor, too, and `TRANSIT_API_RATE` wins
+    /// over the file there.
+    pub server: ServerConfig,
     /// Connections at a time.
     pub connections: usize,
     /// Conversations with a job at a time.
     pub conversations: usize,
     /// Jobs of a conversation that wait.
     pub queue: usize,
-    /// Bytes of events that may wait for one connection.
-    pub event_bytes: usize,
     /// How long a connection may be silent with nothing under way; `None` is for ever.
     pub idle_timeout: Option<Duration>,
 }
@@ -70,11 +81,10 @@ pub struct ApiLimits {
 impl Default for ApiLimits {
     fn default() -> Self {
         Self {
-            rate_per_minute: limits::API_RATE,
+            server: ServerConfig::default(),
             connections: limits::API_CONNECTIONS,
             conversations: limits::API_CONVERSATIONS,
             queue: limits::API_QUEUE,
-            event_bytes: limits::API_EVENT_BYTES,
             idle_timeout: Some(limits::API_IDLE),
         }
     }
@@ -83,12 +93,12 @@ impl Default for ApiLimits {
 impl ApiLimits {
     /// The longest text of one event, in bytes inside a JSON string: several of them may wait for a connection.
     pub fn text_bytes(&self) -> usize {
-        self.event_bytes / 4
+        self.server.event_bytes / 4
     }
 
     /// The longest reply, in bytes inside a JSON string.
     pub fn reply_bytes(&self) -> usize {
-        self.event_bytes / 2
+        self.server.event_bytes / 2
     }
 }
 
@@ -99,12 +109,14 @@ struct File {
     commands: Commands,
     os: OsTable,
     api: ApiTable,
+    audit: AuditTable,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct TelegramTable {
     dispatcher_agent: Option<String>,
+    bot_token: Option<toml::Value>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +130,12 @@ struct OsTable {
     timeout_seconds: u64,
 }
 
+#[derive(Deserialize)]
+#[serde(default)]
+struct AuditTable {
+    segments: usize,
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ApiTable {
@@ -125,13 +143,23 @@ struct ApiTable {
     connections: Option<usize>,
     conversations: Option<usize>,
     queue: Option<usize>,
+    line_bytes: Option<usize>,
+    text_bytes: Option<usize>,
     event_bytes: Option<usize>,
+    frames: Option<usize>,
+    write_timeout_seconds: Option<u64>,
     idle_timeout_seconds: Option<u64>,
 }
 
 impl Default for Commands {
     fn default() -> Self {
         Self { enabled: true, claude_commands: false, paths: Vec::new() }
+    }
+}
+
+impl Default for AuditTable {
+    fn default() -> Self {
+        Self { segments: 8 }
     }
 }
 
@@ -154,25 +182,43 @@ impl Default for Settings {
     }
 }
 
+impl ApiTable {
+    fn server(&self) -> ServerConfig {
+        let usual = ServerConfig::default();
+        let least = |value: Option<usize>, usual: usize, least: usize| value.unwrap_or(usual).max(least);
+        ServerConfig {
+            rate_per_minute: self.rate_per_minute.unwrap_or(usual.rate_per_minute),
+            line_bytes: least(self.line_bytes, usual.line_bytes, LEAST_LINE_BYTES).min(MOST_LINE_BYTES),
+            text_bytes: least(self.text_bytes, usual.text_bytes, 1),
+            event_bytes: least(self.event_bytes, usual.event_bytes, LEAST_EVENT_BYTES),
+            frames: least(self.frames, usual.frames, LEAST_FRAMES),
+            write_wait: self
+                .write_timeout_seconds
+                .map_or(usual.write_wait, |seconds| Duration::from_secs(seconds.max(1))),
+        }
+    }
+}
+
 impl File {
     fn settings(self) -> Settings {
-        let Self { telegram, commands, os, api } = self;
+        let Self { telegram, commands, os, api, audit } = self;
         let usual = ApiLimits::default();
         let idle =
             api.idle_timeout_seconds.map(|seconds| (seconds > 0).then(|| Duration::from_secs(seconds)));
         Settings {
+            wants_telegram: telegram.bot_token.is_some_and(|token| token.as_str() != Some("")),
             is_dispatcher_named: telegram.dispatcher_agent.is_some(),
             dispatcher: telegram.dispatcher_agent.unwrap_or_else(|| DISPATCHER.to_owned()),
             commands,
+            audit_segments: (audit.segments > 0).then_some(audit.segments),
             confirm_ttl: Duration::from_secs(os.confirm_ttl_seconds),
             os_timeout: Duration::from_secs(os.timeout_seconds),
             os: Policy { enabled: os.enabled, allow: os.allow, deny: os.deny, confirm: os.confirm },
             api: ApiLimits {
-                rate_per_minute: api.rate_per_minute.unwrap_or(usual.rate_per_minute),
+                server: api.server(),
                 connections: api.connections.unwrap_or(usual.connections).max(1),
                 conversations: api.conversations.unwrap_or(usual.conversations).max(1),
                 queue: api.queue.unwrap_or(usual.queue),
-                event_bytes: api.event_bytes.unwrap_or(usual.event_bytes).max(LEAST_EVENT_BYTES),
                 idle_timeout: idle.unwrap_or(usual.idle_timeout),
             },
         }
@@ -186,6 +232,10 @@ impl Home {
     /// When it is there and cannot be read or makes no sense, with its line and column. Nothing is guessed then.
     pub fn settings(&self) -> Result<Settings, StoreError> {
         let path = self.config();
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            // A pipe would be waited for.
+            return Err(StoreError::Config { path, why: "it is no file".to_owned() });
+        }
         let text = match files::read_small(&path, LONGEST) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read?,
@@ -206,7 +256,7 @@ impl Home {
         if let Some(rate) = var("TRANSIT_API_RATE").filter(|rate| !rate.is_empty()) {
             let why = || format!("TRANSIT_API_RATE is {rate:?}, which is no number of requests");
             let invalid = |_| StoreError::Config { path: self.config(), why: why() };
-            limits.rate_per_minute = rate.parse().map_err(invalid)?;
+            limits.server.rate_per_minute = rate.parse().map_err(invalid)?;
         }
         Ok(limits)
     }
@@ -230,10 +280,12 @@ mod tests {
         let found = Home::at(dir.path()).settings().unwrap();
         assert_eq!(found, Settings::default());
         assert!(found.dispatcher == "telegram-assistant" && !found.is_dispatcher_named);
+        assert!(!found.wants_telegram);
         assert_eq!((found.confirm_ttl.as_secs(), found.os_timeout.as_secs()), (120, 60));
         assert!(found.commands.enabled && !found.os.enabled && found.os.confirm.len() == 17);
         assert_eq!(found.api, ApiLimits::default());
         assert_eq!(settings("").unwrap(), found);
+        assert_eq!(found.audit_segments, Some(8));
     }
 
     #[test]
@@ -257,13 +309,28 @@ mod tests {
             event_bytes = 1
             idle_timeout_seconds = 0
             connections = 0
+            line_bytes = 9000000
+            text_bytes = 100
+            frames = 1
+            write_timeout_seconds = 3
+            [audit]
+            segments = 0
         ";
         let found = settings(text).unwrap();
         assert_eq!((found.dispatcher.as_str(), found.commands.enabled), ("tiny", false));
+        assert!(found.wants_telegram);
         assert_eq!(found.commands.paths, [PathBuf::from("/c")]);
         assert!(found.os.enabled && found.os.confirm.is_empty() && found.os.allow == ["ls"]);
-        assert_eq!((found.api.rate_per_minute, found.api.connections), (7, 1));
-        assert_eq!((found.api.event_bytes, found.api.idle_timeout), (LEAST_EVENT_BYTES, None));
+        let server = ServerConfig {
+            rate_per_minute: 7,
+            line_bytes: MOST_LINE_BYTES,
+            text_bytes: 100,
+            event_bytes: LEAST_EVENT_BYTES,
+            frames: LEAST_FRAMES,
+            write_wait: Duration::from_secs(3),
+        };
+        assert_eq!((found.api.connections, found.api.idle_timeout), (1, None));
+        assert_eq!((found.api.server, found.audit_segments), (server, None));
     }
 
     #[test]
@@ -277,11 +344,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        assert!(std::process::Command::new("mkfifo").arg(home.config()).status().unwrap().success());
+        assert!(home.settings().unwrap_err().to_string().contains("it is no file"));
+    }
+
+    #[test]
     fn the_environment_moves_the_rate() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        let rate =
-            |value: &str| home.api_limits(|_| Some(value.to_owned())).map(|limits| limits.rate_per_minute);
+        let rate = |value: &str| {
+            home.api_limits(|_| Some(value.to_owned())).map(|limits| limits.server.rate_per_minute)
+        };
         assert_eq!((rate("1000").unwrap(), rate("").unwrap()), (1000, 30));
         assert!(rate("fast").is_err());
     }

@@ -1,7 +1,8 @@
 //! Channel deliveries: pending → dispatched → read → replied → handled.
 //!
-//! A delivery is shown to its agent until it is settled, and never dies by itself. `shown` counts the deliver
-//! frames that were not answered by a nak: it is the `redelivery` of the next one, and it spaces them out.
+//! A delivery is shown to its agent until it is settled, and never dies by itself: it is dead only when its agent has
+//! refused it for good, and an operator can have that tried again. `shown` counts the deliver frames that were not
+//! answered by a nak: it is the `redelivery` of the next one, and it spaces them out.
 //!
 //! An event that goes to a room is delivered to every member, each at its own pace, under one id; the first to settle
 //! it settles it for all. While nobody is in the room the delivery waits for the first who joins, as a row without
@@ -29,6 +30,8 @@ pub enum State {
     Replied,
     /// Settled: the reply was posted, or none was wanted.
     Handled,
+    /// The agent has refused it for good. It may still settle it, and the operator may have it shown again.
+    Dead,
 }
 
 impl State {
@@ -40,6 +43,7 @@ impl State {
             Self::Read => "read",
             Self::Replied => "replied",
             Self::Handled => "handled",
+            Self::Dead => "dead",
         }
     }
 
@@ -49,7 +53,7 @@ impl State {
     }
 
     fn of(word: &str) -> Self {
-        [Self::Pending, Self::Dispatched, Self::Read, Self::Replied]
+        [Self::Pending, Self::Dispatched, Self::Read, Self::Replied, Self::Dead]
             .into_iter()
             .find(|state| state.as_str() == word)
             .unwrap_or(Self::Handled)
@@ -235,8 +239,8 @@ pub fn dispatched(
     Ok(Some(found))
 }
 
-/// The daemon could not deliver it; it is tried again at the answered time. An attempt that was refused was not
-/// shown, and one that met a person's typing, or a pause, costs nothing at all.
+/// The daemon could not deliver it: it is tried again at the answered time, or is dead when that is pointless. An
+/// attempt that was refused was not shown, and one that met a person's typing, or a pause, costs nothing at all.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
@@ -245,20 +249,31 @@ pub fn refused(
     (org_id, host): (&str, &str),
     id: &str,
     agent: Option<&str>,
-    code: &str,
+    (code, retryable): (&str, bool),
     now: Wall,
-) -> Result<Option<(String, Wall)>, StoreError> {
+) -> Result<Option<(String, Option<Wall>)>, StoreError> {
     let Some(found) = unsettled(tx, org_id, host, id, agent)? else { return Ok(None) };
     let free = is_free(code);
+    let state = if retryable { found.state } else { State::Dead };
     let misses = if free { found.misses.saturating_sub(1) } else { found.misses };
     let next = now + if free { Backoff::DELIVERY.cap } else { Backoff::DELIVERY.after(misses) };
     tx.execute(
         "UPDATE delivery SET shown = ?3, misses = ?4, attempts = attempts - ?5, next_attempt_at = ?6,
-                             last_error = ?7, updated_at = ?8
+                             last_error = ?7, updated_at = ?8, state = ?9
          WHERE org_id = ?1 AND seq = ?2",
-        values![org_id, found.seq, found.shown.saturating_sub(1), misses, free, next, code, now],
+        values![
+            org_id,
+            found.seq,
+            found.shown.saturating_sub(1),
+            misses,
+            free,
+            next,
+            code,
+            now,
+            state.as_str()
+        ],
     )?;
-    Ok(Some((found.agent, next)))
+    Ok(Some((found.agent, retryable.then_some(next))))
 }
 
 /// The unsettled delivery that an answer of this host is about; without an agent the oldest of that id, one that waits
@@ -330,12 +345,13 @@ pub fn release(
     Ok(())
 }
 
-/// The agent reads the whole of it. An unsettled one is shown again later than one that was never read.
+/// The agent reads the whole of it. An unsettled one is shown again later than one that was never read; one that it has
+/// refused for good stays so.
 ///
 /// # Errors
 /// When the ledger cannot be changed.
 pub fn read(tx: &Tx<'_>, org_id: &str, found: &DeliveryRow, now: Wall) -> Result<State, StoreError> {
-    if found.state.is_settled() {
+    if found.state.is_settled() || found.state == State::Dead {
         return Ok(found.state);
     }
     tx.execute(

@@ -84,9 +84,20 @@ pub fn long_queues(tx: &Tx<'_>) -> Result<Vec<(Queue, u64)>, StoreError> {
 /// # Errors
 /// What the engine says.
 pub fn dead_messages(tx: &Tx<'_>) -> Result<u64, StoreError> {
-    let dead =
-        tx.one("SELECT COUNT(*) FROM message_delivery WHERE state = 'dead'", &[], |row| row.get::<i64>(0))?;
-    Ok(dead.unwrap_or(0).unsigned_abs())
+    count(tx, "SELECT COUNT(*) FROM message_delivery WHERE state = 'dead'")
+}
+
+/// How many events their agents have refused for good, of those that are still kept.
+///
+/// # Errors
+/// What the engine says.
+pub fn refused_events(tx: &Tx<'_>) -> Result<u64, StoreError> {
+    count(tx, "SELECT COUNT(*) FROM delivery WHERE state = 'dead'")
+}
+
+fn count(tx: &Tx<'_>, sql: &str) -> Result<u64, StoreError> {
+    let counted = tx.one(sql, &[], |row| row.get::<i64>(0))?;
+    Ok(counted.unwrap_or(0).unsigned_abs())
 }
 
 #[cfg(test)]
@@ -133,7 +144,9 @@ mod tests {
                                                next_attempt_at, expires_at, created_at, updated_at)
                  VALUES (?1, 1, 'new', 'eve', 'amy@new', 'dead', 0, 0, ?2, ?2, ?2, ?2)");
             assert_eq!(long_queues(tx).unwrap(), []);
-            assert_eq!(dead_messages(tx).unwrap(), 1);
+            assert_eq!((dead_messages(tx).unwrap(), refused_events(tx).unwrap()), (1, 0));
+            put("UPDATE delivery SET state = 'dead', updated_at = ?2 WHERE org_id = ?1");
+            assert_eq!(refused_events(tx).unwrap(), 1);
         });
     }
 

@@ -141,7 +141,8 @@ pub fn handle(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed, 
     present(tx, org_id, id)
 }
 
-/// Makes a delivery due now: the agent is shown it again, or its reply is posted again.
+/// Makes a delivery due now: the agent is shown it again, also when it has refused it for good, or its reply is posted
+/// again.
 ///
 /// # Errors
 /// [`Refusal::NotFound`], and [`Refusal::Settled`] when nothing of it waits.
@@ -152,8 +153,11 @@ pub fn requeue(tx: &Tx<'_>, org_id: &str, id: &str, now: Wall) -> Result<Listed,
         values![org_id, id, now],
     )?;
     tx.execute(
-        "UPDATE delivery SET next_attempt_at = ?3, updated_at = ?3
-         WHERE org_id = ?1 AND id = ?2 AND state IN ('pending', 'dispatched', 'read')",
+        "UPDATE delivery SET next_attempt_at = ?3, updated_at = ?3,
+                             misses = CASE WHEN state = 'dead' THEN 0 ELSE misses END,
+                             state = CASE WHEN state <> 'dead' THEN state
+                                          WHEN read_at IS NULL THEN 'pending' ELSE 'read' END
+         WHERE org_id = ?1 AND id = ?2 AND state IN ('pending', 'dispatched', 'read', 'dead')",
         values![org_id, id, now],
     )?;
     tx.directory_changed();

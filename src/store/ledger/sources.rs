@@ -223,6 +223,14 @@ pub fn create(
     Ok(made.ok_or_else(|| Refusal::SourceExists { name: name.to_owned() })?)
 }
 
+/// Whether there is any source, and so a secret that is sealed.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub fn any(tx: &Tx<'_>) -> Result<bool, StoreError> {
+    Ok(tx.one("SELECT name FROM source LIMIT 1", &[], |row| row.get::<String>(0))?.is_some())
+}
+
 /// Whether `key` is the master key of this ledger: it opens a secret that is stored, or none is.
 ///
 /// # Errors
@@ -367,7 +375,12 @@ pub fn set_paused(
 pub fn delete(tx: &Tx<'_>, org_id: &str, name: &Source) -> Result<SourceRow, StoreError> {
     let sql = format!("DELETE FROM source WHERE org_id = ?1 AND name = ?2 RETURNING {}", SourceRow::COLUMNS);
     tx.directory_changed();
-    found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)
+    let row = found(tx.one(&sql, values![org_id, name.as_str()], SourceRow::read)?, name)?;
+    tx.execute(
+        "UPDATE reply SET state = 'dropped' WHERE org_id = ?1 AND integration_id = ?2 AND state = 'due'",
+        values![org_id, &row.integration_id],
+    )?;
+    Ok(row)
 }
 
 #[cfg(test)]

@@ -123,6 +123,19 @@ impl Spool {
         self.write(|tx| put(tx, delivery, now))
     }
 
+    /// The same for a message whose envelope was clipped, with all that it says: nobody else has that.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn put_local_whole(&mut self, delivery: &Delivery, body: &str, now: Wall) -> Result<(), StoreError> {
+        self.write(|tx| {
+            put(tx, delivery, now)?;
+            tx.prepare_cached("UPDATE inbox SET body = ?3 WHERE id = ?1 AND agent = ?2")?
+                .execute((&delivery.id, &delivery.agent, body))
+                .map(drop)
+        })
+    }
+
     /// Puts a word of the system into the inbox that is shown from `due` on, whatever sessions come and go until then.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! What the inbox knows of a message that may never have left this host.
 
+use rusqlite::OptionalExtension;
+
 use super::Spool;
 use super::inbox::SEEN;
 use crate::clock::Wall;
@@ -73,6 +75,20 @@ impl Spool {
             let total = "SELECT count(*) FROM inbox WHERE state = 'waiting'";
             let total = db.query_row(total, [], |row| row.get::<_, i64>(0))?;
             Ok((held, total.cast_unsigned()))
+        })
+    }
+
+    /// All that a message says whose envelope was clipped, if that is kept here.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn whole(&self, id: &str, agent: &str) -> Result<Option<String>, StoreError> {
+        self.read(|db| {
+            let body = db
+                .prepare_cached("SELECT body FROM inbox WHERE id = ?1 AND agent = ?2")?
+                .query_row((id, agent), |row| row.get("body"))
+                .optional()?;
+            Ok(body.flatten())
         })
     }
 

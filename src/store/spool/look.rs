@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::outbox::row::{FIELD_COUNT, FIELDS, decode};
@@ -168,7 +168,7 @@ impl Look {
             let sql = format!("SELECT {fields} FROM outbox NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2");
             let mut query = db.prepare_cached(&sql)?;
             let rows = query.query_map((after, most), |row| {
-                let values = (0..FIELD_COUNT).map(|column| row.get::<_, Value>(column));
+                let values = (0..FIELD_COUNT).map(|column| stored(row, column));
                 Ok(decode(values.collect::<rusqlite::Result<_>>()?))
             })?;
             rows.collect()
@@ -238,6 +238,14 @@ impl Look {
     }
 }
 
+/// A value as it stands in the file. Text that is no UTF-8 is none, and comes as the bytes that it is.
+fn stored(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Value> {
+    match row.get_ref(column)? {
+        ValueRef::Text(bytes) if std::str::from_utf8(bytes).is_err() => Ok(Value::Blob(bytes.to_owned())),
+        _ => row.get(column),
+    }
+}
+
 /// Whether there is a spool that this user may look at.
 pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
     match fs::metadata(path) {
@@ -256,8 +264,15 @@ pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
             path: path.parent().unwrap_or(path).to_owned(),
             what: "not a directory",
         }),
-        Err(err) => Err(StoreError::io("look at", path, err)),
+        Err(err) => Err(closed_by_another(path).unwrap_or_else(|| StoreError::io("read", path, err))),
     }
+}
+
+/// A directory of somebody else, which lets nobody look into it: the usual reason why a spool cannot be seen.
+fn closed_by_another(path: &Path) -> Option<StoreError> {
+    let directory = path.parent()?;
+    let owner = fs::metadata(directory).ok()?.uid();
+    (owner != rustix::process::geteuid().as_raw()).then(|| StoreError::Foreign { path: directory.to_owned() })
 }
 
 /// The engine takes an empty database for a new one, and removes the log beside it. But a log with rows in it says

@@ -40,6 +40,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/spool_0002_inbox.sql"),
     include_str!("../sql/spool_0003_order.sql"),
     include_str!("../sql/spool_0004_declared.sql"),
+    include_str!("../sql/spool_0005_whole.sql"),
 ];
 
 /// The newest schema that this program knows.

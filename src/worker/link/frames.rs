@@ -130,14 +130,12 @@ impl Link {
         let waiting = self.dispatch.refused(&id, agent.as_deref());
         let (shown, of) =
             (text::clip(&id, WORD_BYTES), agent.as_deref().map(|of| text::clip(of, WORD_BYTES)));
-        tracing::info!(
-            host = self.owner.host,
-            id = shown,
-            agent = of,
-            code,
-            retryable,
-            "a delivery was refused"
-        );
+        let host = &self.owner.host;
+        if retryable {
+            tracing::info!(host, id = shown, agent = of, code, "a delivery was refused");
+        } else {
+            tracing::warn!(host, id = shown, agent = of, code, "a delivery was refused for good");
+        }
         let (owner, now, tell) = (self.owner.clone(), self.app.wall(), self.tell.clone());
         let noting =
             self.noting("recording a refusal", |app, refused: Option<(String, Refused)>| match refused? {
@@ -151,10 +149,11 @@ impl Link {
             move |tx| {
                 let place = (owner.org_id.as_str(), owner.host.as_str());
                 let agent = agent.as_deref();
-                if let Some((agent, at)) = deliveries::refused(tx, place, &id, agent, &code, now)? {
-                    return Ok(Some((agent, Refused::Later(at))));
+                let why = (code.as_str(), retryable);
+                if let Some((agent, again)) = deliveries::refused(tx, place, &id, agent, why, now)? {
+                    return Ok(Some((agent, again.map_or(Refused::Dead(None), Refused::Later))));
                 }
-                messages::refused(tx, place, &id, agent, (&code, retryable), now)
+                messages::refused(tx, place, &id, agent, why, now)
             },
             move |outcome| {
                 noting(outcome);

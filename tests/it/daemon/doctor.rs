@@ -1,7 +1,7 @@
 //! `transitd doctor`: each fault is named, with a way to mend it, and a probe goes the whole way.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::{Value, json};
 
@@ -34,6 +34,7 @@ fn has(found: &[Value], level: &str, check: &str, says: &str) -> bool {
 fn a_host_that_is_sound_is_told_so_and_without_a_daemon_it_is_not() {
     let rig = Rig::start("http://127.0.0.1:9/");
     let _bob = rig.listen("bob");
+    assert!(rig.home.run("transitd", ["status", "--wait", "60s"], b"").status.success());
     let (code, found) = findings(&rig.home);
     assert_eq!(code, 0, "{found:#?}");
     for check in [
@@ -90,7 +91,17 @@ fn what_is_wrong_with_the_hosts_own_agents_is_found() {
     agent("bad", "protocol = \"assistant-v9\"");
     agent("steady", "[lifecycle]\nmode = \"persistent\"");
     agent("gated", "[[preflight]]\nplugin = \"nowhere\"");
-    agent("An Agent", "[[notifiers]]\ndriver = \"desktop\"");
+    agent("An Agent", "[[notifiers]]\ndriver = \"desktop\"\n[[schedules]]\nid = \"nightly\"");
+    home.file(
+        "agents-home/config.toml",
+        "[telegram]\ndispatcher_agent = \"tiny\"\nbot_token = \"${TELEGRAM_BOT_TOKEN}\"\n",
+    );
+    std::fs::create_dir_all(home.path("agents-home/agents/twin")).unwrap();
+    home.file("agents-home/agents/twin/agent.toml", "[agent]\nname = \"tiny\"\n[run]\ncommand = \"true\"\n");
+    symlink("nowhere", home.path("agents-home/agents/link")).unwrap();
+    std::fs::create_dir_all(home.path("agents-home/commands")).unwrap();
+    symlink(".", home.path("agents-home/commands/loop")).unwrap();
+    home.file("agents-home/audit.log", "{}\n");
     home.file("agents-home/secrets.env", "A=b\n");
     std::fs::set_permissions(home.path("agents-home/secrets.env"), PermissionsExt::from_mode(0o644)).unwrap();
     std::fs::set_permissions(home.path("agents-home/config.toml"), PermissionsExt::from_mode(0o666)).unwrap();
@@ -100,13 +111,19 @@ fn what_is_wrong_with_the_hosts_own_agents_is_found() {
         ("wrong", "steady is not run: persistent"),
         ("wrong", "gated is not run: its preflight dotagent-plugin-nowhere"),
         ("note", "\"An Agent\" does not match"),
-        ("note", "An Agent is run without notifiers"),
+        ("note", "An Agent is run without schedules, notifiers"),
+        ("note", "nothing here speaks to Telegram"),
+        ("note", "secrets.env is not read"),
+        ("note", "twin/agent.toml does not count: \"tiny\" is the agent of"),
+        ("wrong", "agents/link: a link that leads nowhere"),
         ("wrong", "config.toml (mode 666)"),
         ("wrong", "others can read"),
         ("ok", "3 can be run of those in"),
     ] {
         assert!(has(&found, level, "agents", says), "{says}: {found:#?}");
     }
+    assert!(has(&found, "note", "commands", "commands/loop: a link back"), "{found:#?}");
+    assert!(has(&found, "wrong", "audit", "audit.log: line 1 does not go on"), "{found:#?}");
     for (config, level, says) in [
         ("[telegram]\ndispatcher_agent = \"another\"\n", "wrong", "no agent is called \"another\""),
         ("[os\n", "wrong", "line 1"),
@@ -242,7 +259,7 @@ fn a_deep_data_directory_is_no_fault_and_a_planted_one_is() {
     assert!(doctor().contains("too deep"), "{}", doctor());
     let short = doctor();
     let dir = short.split("they are in ").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    std::os::unix::fs::symlink(home.path("x"), &dir).unwrap();
+    symlink(home.path("x"), &dir).unwrap();
     let told = doctor();
     std::fs::remove_file(&dir).unwrap();
     assert!(told.contains("cannot be trusted") && told.contains("remove "), "{told}");

@@ -138,6 +138,35 @@ fn without_a_worker_the_agents_of_a_host_still_reach_each_other() {
 }
 
 #[test]
+fn without_a_worker_a_message_that_was_cut_is_read_whole_by_whom_it_was_for() {
+    let home = Home::new();
+    let _daemon = start(&home);
+    let (mut jess, registered) = Adapter::register(&home, "s1", Some("jess"));
+    let (mut omar, _) = Adapter::register(&home, "s2", Some("omar"));
+    let long = format!("{}the end", "x".repeat(5_000));
+    let to = registered["address"].as_str().unwrap();
+    let read = |id: &str, session: &str| {
+        let pane = format!("native:claude:{session}");
+        ask(&home, &json!({ "op": "rpc", "method": "read_message", "params": { "id": id }, "pane_id": pane }))
+    };
+    let call = json!({ "op": "send", "to": to, "body": long, "wait_ms": 0, "pane_id": "native:claude:s2" });
+    let sent = ask(&home, &call);
+    let frame = jess.next().unwrap();
+    assert!(frame["envelope"].as_str().unwrap().contains("truncated=\"1\""), "{frame}");
+    let id = sent["id"].as_str().unwrap();
+    jess.nak(id, "no_thanks", false);
+    let full = read(id, "s1");
+    let full = full["result"].as_str().unwrap_or_else(|| panic!("{full}"));
+    assert!(full.starts_with("<transit_full") && full.contains("the end\n"), "{full}");
+    assert_eq!(read(id, "s2")["code"], "not_found", "it was not for its sender");
+    assert_eq!(read("tx_000000000000", "s1")["code"], "not_found");
+    // A word of the system has no sender that would keep it.
+    let bounce = omar.next().unwrap();
+    let told = read(bounce["id"].as_str().unwrap(), "s2");
+    assert!(told["result"].as_str().unwrap_or_default().contains("no_thanks"), "{told}");
+}
+
+#[test]
 fn without_a_worker_the_sender_hears_once_that_its_message_was_refused() {
     let home = Home::new();
     let _daemon = start(&home);

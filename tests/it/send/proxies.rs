@@ -1,5 +1,7 @@
 //! Proxies: gone through, named when they refuse, and their passwords never shown.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -50,6 +52,24 @@ fn a_proxy_is_gone_through_and_its_password_is_not_shown() {
 }
 
 #[test]
+fn the_request_for_a_tunnel_comes_in_one_piece() {
+    let home = home();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://u:hush@{}", listener.local_addr().unwrap());
+    let once = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut first = [0; 4096];
+        let read = stream.read(&mut first).unwrap();
+        stream.write_all(b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n").unwrap();
+        String::from_utf8_lossy(&first[..read]).into_owned()
+    });
+    let said = error(&run(&home, &[("HTTP_PROXY", &url)], &[]));
+    let first = once.join().unwrap();
+    assert!(first.starts_with("CONNECT worker.invalid:8787 ") && first.ends_with("\r\n\r\n"), "{first}");
+    assert!(said.contains("asks for a login (407)"), "{said}");
+}
+
+#[test]
 fn loopback_and_exceptions_are_reached_without_it() {
     let home = home();
     let proxy = Server::start("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n");
@@ -65,7 +85,7 @@ fn loopback_and_exceptions_are_reached_without_it() {
 #[test]
 fn a_proxy_that_refuses_or_is_not_there_is_named_with_its_reason() {
     let home = home();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refusing = Server::status("502 Bad");
     let garbage = Server::start("what?\r\n\r\n");
     for (proxy, says) in [

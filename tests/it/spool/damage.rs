@@ -1,8 +1,11 @@
 //! Spools that are damaged, cut, somebody else's, of another version, or cannot be written.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 use super::*;
+use crate::support::left_out;
 
 const PAGE: usize = 4096;
 
@@ -112,6 +115,35 @@ fn rows_that_break_a_rule_are_named() {
 }
 
 #[test]
+fn one_row_that_nobody_wrote_keeps_no_other_from_being_rescued() {
+    for (column, value) in [
+        ("id", "CAST(x'6576745fff' AS TEXT)"),
+        ("dest", "CAST(x'ff' AS TEXT)"),
+        ("error", "CAST(x'61ff' AS TEXT)"),
+        ("attempts", "-5"),
+    ] {
+        let home = home();
+        for n in 0..5 {
+            add(&home, NOWHERE, &n.to_string());
+        }
+        sql(&home, &format!("UPDATE outbox SET {column} = {value} WHERE seq = 3"));
+        let export = spool(&home, &["export"]);
+        let told = text(&export.stderr);
+        assert_eq!((code(&export), text(&export.stdout).lines().count()), (74, 4), "{column}: {told}");
+        assert!(told.contains("4 entries were rescued, 1 is lost"), "{column}: {told}");
+        let check = spool(&home, &["check"]);
+        assert!(text(&check.stdout).contains("damage: row 3"), "{column}: {}", text(&check.stdout));
+        // What cannot go on says that it is the file, and what to do.
+        for args in [&["list"][..], &["flush"]] {
+            let output = spool(&home, args);
+            let told = text(&output.stderr);
+            assert!(told.contains("a row holds what was never stored"), "{column}: {args:?}: {told}");
+            assert!(code(&output) == 74 && told.contains("transit-spool export >FILE"), "{column}: {told}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_spool_of_ours_is_left_alone() {
     let home = home();
     add(&home, NOWHERE, "x");
@@ -121,7 +153,7 @@ fn what_is_no_spool_of_ours_is_left_alone() {
     for verb in verbs {
         assert!(said(&home, verb, 78).contains("newer version"), "{verb:?}");
     }
-    sql(&home, "PRAGMA user_version = 4");
+    sql(&home, "PRAGMA user_version = 5");
     spool_to(&home, &["check"], 0);
     // Only root can give a file away; for everybody else there is nothing to see here.
     if std::os::unix::fs::chown(database(&home), Some(4711), None).is_ok() {
@@ -138,6 +170,28 @@ fn what_is_no_spool_of_ours_is_left_alone() {
     fs::write(file.data(), "").unwrap();
     for verb in verbs {
         assert!(said(&file, verb, 73).contains("is not a directory"), "{verb:?}");
+    }
+}
+
+#[test]
+fn a_spool_that_another_user_keeps_shut_is_said_to_be_his() {
+    if !rustix::process::geteuid().is_root() {
+        return left_out("only root can be somebody else");
+    }
+    let home = home();
+    add(&home, NOWHERE, "x");
+    let root = home.data().parent().unwrap().to_owned();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+    for verb in ["list", "check", "flush"] {
+        let output = match home.command(SPOOL).arg(verb).uid(4711).gid(4711).output() {
+            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
+                return left_out("another user cannot run what was built here");
+            }
+            output => output.unwrap(),
+        };
+        let told = text(&output.stderr);
+        assert!(code(&output) == 78 && told.contains("belongs to another user"), "{verb}: {told}");
+        assert!(told.contains("run this as its owner"), "{verb}: {told}");
     }
 }
 

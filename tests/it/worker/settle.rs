@@ -96,6 +96,23 @@ fn an_event_is_shown_read_and_answered_with_a_signed_callback() {
 }
 
 #[test]
+fn a_conversation_that_no_envelope_can_show_is_answered_by_what_it_shows() {
+    let sink = Sink::start(&[204]);
+    let (worker, mut daemon, _) = world(Some(&format!("http://{}/", sink.at)));
+    let mut posted = event("k1");
+    posted["conversation_id"] = "a\tb\u{202e}\u{1b}[31m".into();
+    assert_eq!(worker.event(posted.to_string().as_bytes()).status(), 202);
+    let delivered = daemon.delivered();
+    let shown = envelope::parse(delivered["envelope"].as_str().unwrap()).unwrap().envelope;
+    let Kind::Channel { conversation_id, .. } = shown.kind else { panic!("{shown:?}") };
+    assert_eq!(conversation_id, "a\u{fffd}b\u{fffd}\u{fffd}[31m");
+    let params =
+        json!({ "delivery_id": delivered["id"], "conversation_id": conversation_id, "message": "fixed" });
+    assert_eq!(daemon.call("jess", "chat_reply", params).unwrap()["status"], "handled");
+    assert_eq!(sink.next().json()["conversation_id"], posted["conversation_id"], "and comes back as it was");
+}
+
+#[test]
 fn a_one_way_source_refuses_replies_and_handling_settles() {
     let (worker, mut daemon, _) = world(None);
     let id = deliver(&worker, &mut daemon, "k1");

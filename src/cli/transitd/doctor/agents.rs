@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::cli::control;
 use crate::cli::findings::Findings;
 use crate::store::files;
+use crate::store::home::audit::Checked;
 use crate::store::home::{Found, Home, Manifest};
 
 const CHECK: &str = "agents";
@@ -27,13 +28,57 @@ pub(super) fn home(status: Option<&Map<String, Value>>, found: &mut Findings) {
     for broken in &there.broken {
         found.wrong(CHECK, format!("{}: {}", broken.path.display(), broken.why), RELOAD);
     }
+    for other in &there.shadowed {
+        let text = format!("{} does not count: {}", other.path.display(), other.why);
+        found.note(CHECK, text, "give one of them another [agent] name, or take it away");
+    }
     there.agents.iter().for_each(|agent| one(&home, agent, found));
+    commands(&home, found);
+    not_done_here(&home, found);
+    trail(&home, found);
     let says = |name: &str| status.is_some_and(|status| status.get(name).is_some_and(Value::is_string));
     let is_told = says("api_error") || says("api_sock");
     dispatcher(&home, &there, is_told, found);
     permissions(&home, &there, found);
     let path = home.dir().display();
     found.ok(CHECK, format!("{} can be run of those in {path}", fit(&there)));
+}
+
+/// Files of commands that are not listed.
+fn commands(home: &Home, found: &mut Findings) {
+    // Of a configuration that makes no sense it is told below.
+    let Ok(settings) = home.settings() else { return };
+    for broken in home.catalog(&settings.commands).1 {
+        let text = format!("{}: {}", broken.path.display(), broken.why);
+        found.note("commands", text, "commands.list leaves it out: correct it, or take it away");
+    }
+}
+
+/// What the home has besides that nothing here uses.
+fn not_done_here(home: &Home, found: &mut Findings) {
+    const SEE: &str = "see \"A home of dotagent\" in docs/agents.md";
+    if home.settings().is_ok_and(|settings| settings.wants_telegram) {
+        found.note(CHECK, "[telegram] bot_token is set: nothing here speaks to Telegram", SEE);
+    }
+    let secrets = home.dir().join("secrets.env");
+    if secrets.exists() {
+        found.note(CHECK, format!("{} is not read: only notifiers use it", secrets.display()), SEE);
+    }
+}
+
+/// Whether the audit trail is whole.
+fn trail(home: &Home, found: &mut Findings) {
+    match home.check_audit() {
+        Ok(Checked { entries: 0, .. }) => {}
+        Ok(Checked { entries, broken: None }) => {
+            found.ok("audit", format!("{entries} entries, each with the hash of the one before"));
+        }
+        Ok(Checked { broken: Some((path, line)), .. }) => {
+            let text = format!("{}: line {line} does not go on from the one before", path.display());
+            found.wrong("audit", text, "something has changed the file: find out what, and put it aside");
+        }
+        Err(err) => found.wrong("audit", err.to_string(), "nothing is triggered without it"),
+    }
 }
 
 fn fit(there: &Found) -> usize {
@@ -57,7 +102,7 @@ fn one(home: &Home, agent: &Manifest, found: &mut Findings) {
     if let Some(why) = agent.out_of_reach().filter(|_| agent.is_on_the_mesh) {
         found.note(
             CHECK,
-            why,
+            format!("{}: {why}", manifest(agent).display()),
             "only local clients reach it, as the dispatcher; another [agent] name mends that",
         );
     }

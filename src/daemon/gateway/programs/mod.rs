@@ -197,14 +197,14 @@ impl Desk {
         let now = self.host.now();
         self.running.remove(&message.line());
         self.at_work.remove(&(message.agent.clone(), message.id.clone()));
-        if let Outcome::Refused { code, retryable } = &outcome {
-            tracing::info!(
-                id = message.id,
-                agent = message.agent,
-                code,
-                retryable,
-                "a run has not taken a message"
-            );
+        match &outcome {
+            Outcome::Refused { code, retryable: true } => {
+                tracing::info!(id = message.id, agent = message.agent, code, "a run has not taken a message");
+            }
+            Outcome::Refused { code, retryable: false } => {
+                tracing::warn!(id = message.id, agent = message.agent, code, "a run has refused a message");
+            }
+            _ => {}
         }
         let comes_again = matches!(outcome, Outcome::Refused { retryable: true, .. });
         let line = message.line();

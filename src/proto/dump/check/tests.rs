@@ -127,6 +127,36 @@ fn the_hello_comes_first_and_that_it_did_not_is_told_once() {
     assert_eq!(found(&refused), [(2, "hello_required")]);
 }
 
+#[test]
+fn a_dump_may_begin_in_the_middle_of_a_connection() {
+    let level = |lines: &[String]| {
+        let (mut checker, mut reader) = (Checker::new(), Reader::new());
+        let mut levels = Vec::new();
+        for line in lines {
+            let findings = checker.check(&reader.read(line.trim_end()).unwrap());
+            levels.extend(findings.map(|finding| (finding.rule, finding.level)));
+        }
+        levels
+    };
+    let open = Record { at: Wall(0), proto: Proto::Wire, way: Way::Forth, conn: None }
+        .note(&Note::Open { path: "/api/daemon/ws" });
+    assert_eq!(level(&[back(DELIVER), forth(ACK)]), [("hello_required", Level::Info)]);
+    assert_eq!(
+        level(&[back(DELIVER), forth(ACK), forth(ACK)]),
+        [("hello_required", Level::Info), ("duplicate_ack", Level::Fault)]
+    );
+    assert_eq!(level(&[open.clone(), back(DELIVER), forth(ACK)]), [("hello_required", Level::Fault)]);
+    assert_eq!(level(&[forth(HELLO), back(DELIVER)]), [("hello_required", Level::Fault)]);
+    assert_eq!(
+        level(&[back(DELIVER), open, forth(HELLO), back(HELLO_OK)]),
+        [("hello_required", Level::Info)]
+    );
+    assert_eq!(
+        level(&[agent(Way::Forth, 1, r#"{"t":"pong","capability":"c"}"#)]),
+        [("register_required", Level::Info)]
+    );
+}
+
 fn agent(way: Way, conn: u64, frame: &str) -> String {
     Record { at: Wall(0), proto: Proto::Agent, way, conn: Some(conn) }.frame(frame)
 }

@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn whatever_happens_the_order_holds_and_little_is_kept(steps in prop::collection::vec(step(), 0..120)) {
-        let mut rig = Rig::with(ServerConfig { rate_per_minute: 40, event_bytes: 2_000 });
+        let mut rig = Rig::with(ServerConfig { rate_per_minute: 40, event_bytes: 2_000, ..ServerConfig::default() });
         rig.reads = false;
         for step in steps {
             match step {

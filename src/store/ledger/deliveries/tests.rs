@@ -3,8 +3,9 @@ use std::time::Duration;
 use super::*;
 use crate::proto::ingest::Event;
 use crate::secret::Secret;
+use crate::store::ledger::depths::depths;
 use crate::store::ledger::sources::{self, NewSource, SourceRow};
-use crate::store::ledger::{Db, directory, events, replies};
+use crate::store::ledger::{Db, directory, events, inspect, replies};
 use crate::store::seal::MasterKey;
 
 const START: Wall = Wall(1_700_000_000_000);
@@ -104,20 +105,50 @@ fn every_showing_counts_but_a_refused_one_does_not() {
     world.attempt(START + seconds(5));
     let again = id.clone();
     let refusal = world.change(move |tx, org_id| {
-        refused(tx, (org_id, "titan"), &again, None, "adapter_timeout", START + seconds(5))
+        refused(tx, (org_id, "titan"), &again, None, ("adapter_timeout", true), START + seconds(5))
     });
     assert_eq!(
         refusal,
-        Some(("jess".into(), START + seconds(15))),
+        Some(("jess".into(), Some(START + seconds(15)))),
         "the second miss waits for twice as long"
     );
     assert_eq!((world.row(&id).shown, world.row(&id).misses), (1, 2));
     world.attempt(START + seconds(15));
     let again = id.clone();
     world.change(move |tx, org_id| {
-        refused(tx, (org_id, "titan"), &again, Some("jess"), DRAFT_BUSY, START + seconds(15))
+        refused(tx, (org_id, "titan"), &again, Some("jess"), (DRAFT_BUSY, true), START + seconds(15))
     });
     assert_eq!((world.row(&id).shown, world.row(&id).misses), (1, 2), "a busy composer costs nothing");
+}
+
+#[test]
+fn what_its_agent_refuses_for_good_is_shown_again_only_when_the_operator_says_so() {
+    let world = world();
+    let id = world.accept("k", "one").delivery_id;
+    world.attempt(START);
+    let refused_ = id.clone();
+    let refusal = world.change(move |tx, org_id| {
+        refused(tx, (org_id, "titan"), &refused_, Some("jess"), ("agent_refused", false), START)
+    });
+    assert_eq!(refusal, Some(("jess".into(), None)));
+    let far = START + seconds(365 * 86_400);
+    assert!(world.row(&id).state == State::Dead && !world.is_due(far));
+    let late = id.clone();
+    assert_eq!(world.change(move |tx, org_id| dispatched(tx, org_id, "titan", &late, None, START)), None);
+    let found = world.row(&id);
+    assert_eq!(world.change(move |tx, org_id| read(tx, org_id, &found, START)), State::Dead);
+    assert!(!world.is_due(far), "who looks at it has not changed their mind");
+
+    let again = id.clone();
+    world.change(move |tx, org_id| inspect::requeue(tx, org_id, &again, START).map(drop));
+    let found = world.row(&id);
+    assert_eq!((found.state, found.shown, found.misses), (State::Pending, 0, 0));
+    assert!(world.is_due(START));
+    world.attempt(START);
+    let (other, handled) = (id.clone(), id.clone());
+    world.change(move |tx, org_id| refused(tx, (org_id, "titan"), &other, None, ("no", false), START));
+    world.change(move |tx, org_id| settle(tx, org_id, &handled, State::Handled, START));
+    assert_eq!(world.row(&id).state, State::Handled, "its agent can still settle it");
 }
 
 #[test]
@@ -180,4 +211,5 @@ fn a_reply_is_due_until_it_is_posted_or_its_source_is_gone() {
     world.change(move |tx, org_id| replies::record(tx, org_id, &row, "done", START));
     world.change(|tx, org_id| sources::delete(tx, org_id, &"ci".parse().unwrap()));
     assert!(world.db.read(|tx| replies::due_sources(tx, next)).unwrap().is_empty());
+    assert_eq!(world.db.read(|tx| depths(tx, 9)).unwrap().replies, 0, "nor does it wait");
 }

@@ -41,8 +41,11 @@ fn a_first_frame_that_is_no_good_hello_is_told_so_and_closed() {
     assert_eq!((words, code, reason.as_str()), (told("host_mismatch"), 4003, "host mismatch"));
     for proto in ["0", "2", "18446744073709551615"] {
         let hello = format!(r#"{{"t":"hello","proto":{proto},"daemon_ver":"1","host":"titan"}}"#);
-        let (words, code, _) = first(&worker, &token, &[&hello]);
-        assert_eq!((words, code), (told("unsupported_proto"), 4002), "{proto}");
+        let bare = format!(r#"{{"t":"hello","proto":{proto}}}"#);
+        for hello in [&hello, &bare] {
+            let (words, code, _) = first(&worker, &token, &[hello]);
+            assert_eq!((words, code), (told("unsupported_proto"), 4002), "{hello}");
+        }
     }
     for malformed in [
         r#"{"t":"hello","daemon_ver":"1","host":"titan"}"#,
