@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::events::{Flusher, Poster, Settled, Watch};
 use super::host::Host;
+use super::trouble::Trouble;
 use super::{DaemonError, spawn};
 use crate::clock::{SystemClock, Wall};
 use crate::limits;
@@ -40,6 +41,7 @@ pub(super) fn start(host: &Arc<Host>) -> Result<(), DaemonError> {
 fn scout(host: &Host, helpers: &[SyncSender<()>]) {
     let mut flusher = Flusher::new(Poster::new(limits::ATTEMPT_WAIT));
     let (mut spool, mut slept) = (None, host.suspended());
+    let mut trouble = Trouble::default();
     while !host.stop.wait(Some(LOOK)) {
         let so_far = host.suspended();
         if so_far > slept + SLEPT {
@@ -48,8 +50,19 @@ fn scout(host: &Host, helpers: &[SyncSender<()>]) {
         }
         slept = so_far;
         host.herdr.notice();
-        if let Err(err) = look(host, &mut spool, &mut flusher, helpers) {
-            tracing::error!(%err, "could not flush the spool");
+        note(host, &mut trouble, look(host, &mut spool, &mut flusher, helpers));
+    }
+}
+
+/// Tells that the spool could not be flushed, or can be again, as often as is of use.
+fn note(host: &Host, trouble: &mut Trouble, flushed: Result<(), StoreError>) {
+    match flushed {
+        Ok(()) if trouble.is_over() => tracing::info!("the spool is flushed again"),
+        Ok(()) => {}
+        Err(err) => {
+            if let Some(untold) = trouble.seen(host.now()) {
+                tracing::error!(%err, untold, "could not flush the spool; trying again");
+            }
         }
     }
 }
@@ -86,11 +99,9 @@ fn opened<'a>(host: &Host, spool: &'a mut Option<Spool>) -> Result<&'a mut Spool
 /// Helps whenever it is called.
 fn help(host: &Host, calls: &Receiver<()>) {
     let mut flusher = Flusher::new(Poster::new(limits::ATTEMPT_WAIT));
-    let mut spool = None;
+    let (mut spool, mut trouble) = (None, Trouble::default());
     for () in calls {
-        if let Err(err) = pass(host, &mut spool, &mut flusher) {
-            tracing::error!(%err, "could not flush the spool");
-        }
+        note(host, &mut trouble, pass(host, &mut spool, &mut flusher));
     }
 }
 
