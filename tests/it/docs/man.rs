@@ -16,7 +16,9 @@ pub(super) fn file_name(tool: &Tool) -> String {
 /// The whole page.
 pub(super) fn page(tool: &Tool) -> String {
     // What --help says after the options is told in sections here.
-    let mut command = tool.command.clone().after_help("").after_long_help("");
+    let command = tool.command.clone().after_help("").after_long_help("");
+    // A page has room for what -h leaves out.
+    let mut command = command.mut_args(|arg| arg.hide_short_help(false));
     command.build();
     let name = command.get_name().to_owned();
     let man = Man::new(command.clone())
@@ -33,7 +35,9 @@ pub(super) fn page(tool: &Tool) -> String {
     commands(&command).to_writer(&mut page).unwrap();
     man.render_options_section(&mut page).unwrap();
     sections(&tool.page).to_writer(&mut page).unwrap();
-    ascii(&String::from_utf8(page).unwrap())
+    let page = ascii(&String::from_utf8(page).unwrap());
+    assert!(!page.contains("\n\n.TP\n"), "{name}: an option has no text");
+    page
 }
 
 /// Every other character as the escape that all formatters understand, whatever encoding they expect.
