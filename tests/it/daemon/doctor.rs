@@ -3,11 +3,12 @@
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::world::{Adapter, Worker, ask, enrolled, nobody, outcome, start, status_until};
 use crate::rig::Rig;
-use crate::support::{Home, text};
+use crate::support::{Background, Home, text};
 
 /// What the doctor finds: its exit, and every line of it.
 fn findings(home: &Home) -> (i32, Vec<Value>) {
@@ -317,6 +318,29 @@ fn a_probe_that_does_not_arrive_says_where_it_stopped() {
     assert!(failed("0s").contains("the Worker has not taken it"));
     ask(&home, &json!({ "op": "pause", "paused": true }));
     assert!(failed("20s").contains("paused"));
+}
+
+#[test]
+fn a_probe_says_that_nobody_is_there_and_ends_when_it_is_told_to() {
+    let rig = Rig::start("http://127.0.0.1:9/");
+    drop(rig.listen("bob"));
+    status_until(&rig.home, |status| status["agents"] == json!([]));
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = rig.home.command("transitd");
+        command.args(["doctor", "--json", "--timeout", "1h", "--probe", "bob"]);
+        let mut probing = Background::start(&mut command);
+        let step = |wanted: &str| loop {
+            let told: Value = serde_json::from_str(&probing.line()).unwrap();
+            if told["step"] == wanted {
+                return told["text"].as_str().unwrap().to_owned();
+            }
+        };
+        assert!(step("waits").contains("no session of bob@demo"));
+        step("committed");
+        probing.signal(signal);
+        assert_eq!(step("failed"), "interrupted");
+        assert_eq!(probing.wait().code(), Some(1));
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(super) fn run(paths: &Paths, agent: &str, timeout: Duration, json: bool) -> 
         return steps.stop("the daemon is paused", "go on with: transitd resume");
     }
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
-    let mut session = Session::with(paths.clone(), register(), stop)?;
+    let mut session = Session::with(paths.clone(), register(), stop.clone())?;
     let from = loop {
         match session.next(&[], None)? {
             Next::Registered { address, .. } => break address,
@@ -116,8 +116,17 @@ pub(super) fn run(paths: &Paths, agent: &str, timeout: Duration, json: bool) -> 
     };
     let id = sent.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
     steps.tell("kept", &format!("{id} for {to} is in the spool"))?;
-    let way = Way { paths, id, is_near, is_enrolled };
+    if is_near && !is_here(&status, &to) {
+        steps.tell("waits", &format!("no session of {to} is on this host now; it waits for one"))?;
+    }
+    let way = Way { paths, id, is_near, is_enrolled, stop };
     way.follow(&mut steps, timeout)
+}
+
+/// Whether an agent of this host has a session.
+fn is_here(status: &Map<String, Value>, address: &str) -> bool {
+    let agents = status.get("agents").and_then(Value::as_array);
+    agents.is_some_and(|agents| agents.iter().any(|agent| agent["address"] == address))
 }
 
 fn register() -> Register {
@@ -151,6 +160,7 @@ struct Way<'a> {
     id: String,
     is_near: bool,
     is_enrolled: bool,
+    stop: Shutdown,
 }
 
 impl Way<'_> {
@@ -187,8 +197,8 @@ impl Way<'_> {
                 steps.tell("waits", &format!("it could not be put into the session now: {code}"))?;
                 refusal = Some(code);
             }
-            if stage < last {
-                std::thread::sleep(LOOK);
+            if stage < last && self.stop.wait(Some(LOOK)) {
+                return steps.stop("interrupted", "the probe goes on, and arrives when it can");
             }
         }
         Ok(Exit::Ok)
