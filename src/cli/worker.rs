@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{Exit, Failure, Out};
+use super::output::{self, Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::clock::{Clock, SystemClock, Wall};
 use crate::secret::without_passwords;
@@ -220,7 +220,15 @@ struct Session {
 impl Session {
     fn open(place: Place) -> Result<Self, Failure> {
         let path = place.path()?;
+        let is_new = is_missing(&path);
         let db = Db::open(&path).map_err(|err| Failure::store("open the database", &err))?;
+        if is_new {
+            // Whoever works beside a server and looks into the wrong place would take it for the server's.
+            output::say(format_args!(
+                "transit-worker: there was no database at {}, and a new one was made",
+                text::visible(&path.to_string_lossy())
+            ));
+        }
         Ok(Self { db, json: place.json, now: SystemClock::new().wall() })
     }
 

@@ -241,6 +241,7 @@ fn one_organisation_does_not_reach_what_is_anothers() {
 #[test]
 fn a_wrong_master_key_is_told_before_anything_is_sealed_under_it() {
     let home = Home::new();
+    good(&run(&home, "migrate"));
     let with = |key, args| run_with(&home, &[("TRANSIT_MASTER_KEY", key)], args);
     for key in ["", "c2hvcnQ=", "not base64"] {
         refused(&with(key, "source create ci --target a@b"), 78, "32 bytes");

@@ -56,6 +56,8 @@ fn a_database_that_is_not_there_is_made_for_what_begins_something_and_for_nothin
     {
         let made = run(&home, &format!("{args} --database new{at}.db"));
         assert!(made.status.success(), "{}", text(&made.stderr));
+        let told = format!("there was no database at new{at}.db, and a new one was made");
+        assert!(text(&made.stderr).contains(&told), "{}", text(&made.stderr));
         assert!(run(&home, &format!("org list --database new{at}.db")).status.success());
     }
 }
@@ -67,6 +69,7 @@ fn a_secret_that_could_not_be_shown_is_not_taken_for_one_that_was() {
         let mut command = home.command("transit-worker");
         command.args(args).stdout(Stdio::from(File::create("/dev/full").unwrap())).output().unwrap()
     };
+    assert!(run(&home, "migrate").status.success());
     let create = ["source", "create", "ci", "--target", "a@b"];
     refused(&into_full(&create), 74, "write the output", "source rotate ci");
     assert!(run(&home, "source list").status.success(), "it is there");
