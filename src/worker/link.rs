@@ -101,7 +101,6 @@ impl Link {
         let (tell, notes) = Tell::new();
         let owner = Arc::new(owner);
         let handle = Handle::new(owner.clone());
-        app.links.opened();
         let (rate, burst) = app.limits.frames;
         let link = Self {
             end: WorkerEnd::new(config, now).with_frame_rate(rate, burst, now),

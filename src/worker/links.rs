@@ -122,7 +122,8 @@ pub(super) struct Links {
     of_host: Mutex<BTreeMap<String, (u32, u32)>>,
 }
 
-/// A host's leave to have one socket more, until it is let go.
+/// A host's leave to have one socket more, until it is let go. Whoever stops waits for that: a process that ended in
+/// the middle of a goodbye would have the system reset the connection.
 pub(super) struct Leave {
     app: App,
     host_id: String,
@@ -138,6 +139,7 @@ impl Leave {
             return None;
         }
         of_host.insert(host_id.to_owned(), (all + 1, ungreeted + 1));
+        app.links.open.send_modify(|open| *open += 1);
         Some(Self { app: app.clone(), host_id: host_id.to_owned(), is_greeted: false })
     }
 
@@ -161,6 +163,8 @@ impl Drop for Leave {
                 of_host.remove(&self.host_id);
             }
         }
+        drop(of_host);
+        self.app.links.open.send_modify(|open| *open -= 1);
     }
 }
 
@@ -171,23 +175,16 @@ impl Default for Links {
 }
 
 impl Links {
-    /// Counts a socket until `closed` is told.
-    pub(super) fn opened(&self) {
-        self.open.send_modify(|open| *open += 1);
-    }
-
-    /// A socket is gone, and its host's place with it, unless a newer one has taken that.
+    /// A link is at its end, and with it its host's place, unless a newer one has taken that.
     pub(super) fn gone(&self, handle: &Arc<Handle>) {
         let mut by_host = lock(&self.by_host);
         let key = (handle.owner.org_id.clone(), handle.owner.host.clone());
         if by_host.get(&key).is_some_and(|held| Arc::ptr_eq(held, handle)) {
             by_host.remove(&key);
         }
-        drop(by_host);
-        self.open.send_modify(|open| *open -= 1);
     }
 
-    /// Waits until all sockets are gone.
+    /// Waits until all sockets are gone, the last word said on each.
     pub(super) async fn closed(&self) {
         let _ = self.open.subscribe().wait_for(|&open| open == 0).await;
     }
@@ -249,8 +246,6 @@ mod tests {
     fn a_newer_link_replaces_the_older_and_only_its_own_end_frees_the_place() {
         let links = Links::default();
         let (older, newer) = (handle("titan"), handle("titan"));
-        links.opened();
-        links.opened();
         links.claim(&older);
         links.claim(&older);
         assert!(older.orders().close.is_none(), "a second claim of the same link replaces nothing");

@@ -59,7 +59,7 @@ pub(super) async fn upgrade(
     sized(socket).on_upgrade(move |socket| {
         let (link, notes) = Link::new(app.clone(), owner);
         // In a box and by reference: what a future is given by value it keeps twice.
-        let mut socket = Box::new(Socket { app, link, leave, notes, socket });
+        let mut socket = Box::new(Socket { app, link, notes, socket, leave });
         async move { socket.run().await }
     })
 }
@@ -90,9 +90,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 struct Socket {
     app: App,
     link: Link,
-    leave: Leave,
     notes: Arc<Notes>,
     socket: WebSocket,
+    /// The last to be let go: once it is, the process may end.
+    leave: Leave,
 }
 
 impl Socket {

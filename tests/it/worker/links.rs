@@ -1,13 +1,14 @@
 //! Who may be connected, and how a connection ends.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 use tungstenite::Message;
 
 use super::{Daemon, Worker, event};
-use crate::support::{http, request, resident_bytes};
+use crate::support::{LONG, http, request, resident_bytes};
 use transit::net::service::raise_descriptor_limit;
 
 #[test]
@@ -164,6 +165,23 @@ fn a_worker_that_stops_says_goodbye() {
     let mut daemon = worker.daemon("titan", &token, &[]);
     worker.process.signal(rustix::process::Signal::TERM);
     assert_eq!(daemon.closed().1, 1001);
+    assert!(worker.process.wait().success());
+}
+
+#[test]
+fn a_worker_that_stops_waits_for_the_answer_to_its_goodbye() {
+    let mut worker = Worker::start();
+    let token = worker.enrol("titan");
+    let mut daemon = worker.daemon("titan", &token, &[]);
+    worker.process.signal(rustix::process::Signal::TERM);
+    assert!(matches!(daemon.socket.read(), Ok(Message::Close(Some(_)))));
+    // The answer is written with the next read, and met a reset if the connection had ended before.
+    let stream = daemon.socket.get_ref();
+    stream.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    let early = stream.peek(&mut [0]);
+    assert_eq!(early.map_err(|err| err.kind()), Err(ErrorKind::WouldBlock));
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    assert_eq!(daemon.closed().1, 0, "a second close code");
     assert!(worker.process.wait().success());
 }
 
