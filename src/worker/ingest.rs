@@ -53,13 +53,15 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
         if matches!(err, StoreError::Full { .. }) { no_room() } else { failed("taking an event", &err) }
     };
     let (head, body) = request.into_parts();
-    let sources =
-        candidates(app, head.uri.path().strip_prefix("/ingest/")).map_err(store)?.ok_or_else(not_found)?;
+    let name = head.uri.path().strip_prefix("/ingest/");
+    candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
     if body.size_hint().lower() > INGEST_BYTES as u64 {
         return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
     }
     // Its memory is taken until it is answered: what waits for its commit is as long again.
     let (body, _memory) = read_body(&app.body_memory, body, INGEST_BYTES).await?;
+    // A body takes its time: the source may be gone by now, or have another secret.
+    let sources = candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
     let now = app.wall();
     let headers = signed_headers(&head.headers, now.unix_seconds());
     let (at, secret_no) =

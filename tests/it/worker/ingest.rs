@@ -177,3 +177,37 @@ fn a_rotated_secret_is_good_for_its_overlap() {
     worker.admin(&["source", "rotate", "ci", "--overlap", "1h"]);
     assert_eq!(worker.event(event("k2").to_string().as_bytes()).status(), 401, "only the one before is kept");
 }
+
+#[test]
+fn a_body_that_takes_its_time_is_judged_by_what_the_source_is_when_it_has_come() {
+    let worker = worker();
+    let begin = |key: &str| {
+        let body = event(key).to_string();
+        let [(timestamp, now), (signature, right)] = headers(body.as_bytes());
+        let fields = [(timestamp, now.as_str()), (signature, right.as_str()), ("Expect", "100-continue")];
+        let request = request("POST", "/ingest/ci", &fields, body.as_bytes());
+        let head = request.len() - body.len();
+        let mut stream = TcpStream::connect(worker.at).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&request[..head]).unwrap();
+        // Asked for the body by now, it has found the source.
+        let mut go_on = [0; 25];
+        stream.read_exact(&mut go_on).unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+        (stream, body)
+    };
+    let end = |(mut stream, body): (TcpStream, String)| {
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    let begun = begin("k1");
+    assert_eq!(end(begun), "202");
+    let begun = begin("k2");
+    worker.admin(&["source", "rotate", "ci", "--overlap", "0s"]);
+    assert_eq!(end(begun), "401", "the secret is gone");
+    let begun = begin("k3");
+    worker.admin(&["source", "pause", "ci"]);
+    assert_eq!(end(begun), "404");
+}
