@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::connection::raised;
 use super::dispatch::INGEST;
 use super::links::Owner;
 use super::rooms;
@@ -24,6 +25,9 @@ use crate::store::ledger::{Tx, roster, sources};
 
 /// Time that a chat_reply waits for its callback, within the limit of a call.
 const POST_WAIT: Duration = Duration::from_secs(8);
+
+/// The same once the process stops: no attempt begins any more, and the answer has to be out before the connection ends.
+const LAST_POST_WAIT: Duration = Duration::from_secs(1);
 
 /// What can be called.
 pub(super) const METHODS: [&str; 9] = [
@@ -180,8 +184,17 @@ async fn chat_reply(app: &App, caller: Queue, params: &Value) -> Result<Value, R
         return Ok(replied(&before.message, true, outcome));
     }
     app.callbacks.poke();
-    let outcome = app.clock.within(POST_WAIT, outcome).await.and_then(Result::ok);
+    let outcome = tokio::select! {
+        outcome = app.clock.within(POST_WAIT, outcome) => outcome.and_then(Result::ok),
+        () = stopped_for(app, LAST_POST_WAIT) => None,
+    };
     Ok(replied(&message, false, outcome))
+}
+
+/// Ends once the process has been stopping for so long.
+async fn stopped_for(app: &App, time: Duration) {
+    raised(&mut app.stopping.clone()).await;
+    app.clock.within(time, std::future::pending::<()>()).await;
 }
 
 /// Records the reply, or finds the one that was there before. Whose delivery it is comes before everything else.

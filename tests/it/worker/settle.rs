@@ -1,5 +1,6 @@
 //! An event's way to its agent, and its reply's way back.
 
+use std::net::TcpListener;
 use std::sync::mpsc::RecvTimeoutError;
 
 use serde_json::{Value, json};
@@ -233,4 +234,21 @@ fn a_reply_to_a_deleted_source_is_refused_and_not_recorded() {
     assert!(refused.contains("one_way"), "{refused}");
     daemon.call("jess@titan", "mark_handled", json!({ "delivery_id": id })).unwrap();
     assert_eq!(state(&worker, &id), "handled");
+}
+
+#[test]
+fn a_reply_that_is_not_posted_yet_is_answered_before_a_worker_stops() {
+    // It takes the reply and says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mut worker, mut daemon, _) = world(Some(&format!("http://{}/", mute.local_addr().unwrap())));
+    let id = deliver(&worker, &mut daemon, "k1");
+    let params = json!({ "delivery_id": id, "conversation_id": "c 1", "message": "on it", "caller": "jess" });
+    daemon.say(&json!({ "t": "rpc", "rid": "r1", "method": "chat_reply", "params": params }));
+    let _under_way = mute.accept().unwrap();
+    worker.process.signal(rustix::process::Signal::TERM);
+    let (frames, code) = daemon.closed();
+    assert_eq!((frames.len(), code), (1, 1001));
+    assert_eq!(frames[0]["result"]["status"], "post_pending", "{}", frames[0]);
+    assert!(worker.process.wait().success());
+    assert_eq!(state(&worker, &id), "replied", "it is posted by the next one");
 }
