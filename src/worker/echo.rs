@@ -70,6 +70,6 @@ async fn echo(mut socket: WebSocket) {
             Some(Heard::Fault(code, reason)) => (code, reason.to_owned()),
             None => return,
         };
-        return say_goodbye(&mut socket, end.0, end.1).await;
+        return say_goodbye(&mut socket, end.0, end.1, |_| {}).await;
     }
 }

@@ -257,6 +257,14 @@ impl Link {
         }
     }
 
+    /// Takes a frame that comes after the goodbye of a link that was in order.
+    pub(super) fn hear_late(&mut self, text: &str) {
+        self.app.metrics.frames_in.one(text.len());
+        if let Some(event) = self.end.late(text, self.app.mono()) {
+            self.event(event);
+        }
+    }
+
     /// The connection is at its end: the one that this link wanted, or the peer's.
     pub(super) fn gone(&self, end: Option<&Close>) {
         self.app.links.gone(&self.handle);

@@ -128,7 +128,15 @@ impl Socket {
         };
         self.link.gone(end.as_ref());
         if let Some(Close { code, reason }) = end {
-            say_goodbye(&mut self.socket, code, reason).await;
+            let link = &mut self.link;
+            // Whoever is sent away for what it did, or was revoked, has nothing more to say.
+            let is_in_order = matches!(code, close::GOING_AWAY | close::REPLACED);
+            let late = |text: &str| {
+                if is_in_order {
+                    link.hear_late(text)
+                }
+            };
+            say_goodbye(&mut self.socket, code, reason, late).await;
         }
     }
 
@@ -190,13 +198,22 @@ pub(super) fn heard(message: Option<&Result<Message, axum::Error>>) -> Option<He
     })
 }
 
-/// Says why, then reads until the peer has closed too. After an error nothing more can be read as frames; what still
-/// comes is dropped by the connection itself.
-pub(super) async fn say_goodbye(socket: &mut WebSocket, code: u16, reason: String) {
+/// Says why, then reads until the peer has closed too; `late` is told what still came before that. After an error nothing
+/// more can be read as frames; what still comes is dropped by the connection itself.
+pub(super) async fn say_goodbye(
+    socket: &mut WebSocket,
+    code: u16,
+    reason: String,
+    mut late: impl FnMut(&str),
+) {
     let goodbye = async {
         let frame = CloseFrame { code, reason: reason.into() };
         let _ = socket.send(Message::Close(Some(frame))).await;
-        while let Some(Ok(_)) = socket.next().await {}
+        while let Some(Ok(message)) = socket.next().await {
+            if let Message::Text(text) = message {
+                late(text.as_str());
+            }
+        }
     };
     let _ = tokio::time::timeout(CLOSE_WAIT, goodbye).await;
 }

@@ -436,3 +436,18 @@ fn a_close_of_the_owner_is_the_last_word() {
     assert_eq!(drained.close_code(), Some(4000));
     assert!(!end.is_ready());
 }
+
+#[test]
+fn after_its_end_a_worker_hears_answers_to_deliveries_and_nothing_else() {
+    let mut end = ready_worker();
+    end.close(close::GOING_AWAY, "");
+    let ack = r#"{"t":"deliver_ack","id":"tx_1","agent":"bob"}"#;
+    let (id, agent) = ("tx_1".to_owned(), Some("bob".to_owned()));
+    let heard = WorkerEvent::DeliverAck { id, agent, is_only_seen: false };
+    assert_eq!(end.late(ack, at(1)), Some(heard));
+    assert_eq!(end.late(r#"{"t":"roster"}"#, at(1)), None);
+    assert_eq!(end.late("no json", at(1)), None);
+    let flood = (0..1_000).filter(|_| end.late(ack, at(1)).is_some()).count();
+    assert!(flood < 100, "{flood}: the rate is the connection's");
+    assert_eq!(worker().late(ack, at(1)), None, "who has not said hello answers nothing");
+}

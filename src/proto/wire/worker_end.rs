@@ -176,6 +176,18 @@ impl WorkerEnd {
         self.out.close(code, reason);
     }
 
+    /// Takes a frame that comes after [`close`](Self::close): only what answers a delivery. It was given before the peer
+    /// knew of the end, and is given once; everything else is asked again on the next connection.
+    pub fn late(&mut self, text: &str, now: Mono) -> Option<WorkerEvent> {
+        if !self.ready || self.rate.take(now).is_err() {
+            return None;
+        }
+        match decode_daemon(text) {
+            Decoded::Frame(frame) => answered(frame),
+            Decoded::Unknown | Decoded::Malformed(_) => None,
+        }
+    }
+
     /// Queues a frame now or for after `hello_ok`; answers whether a frame can hold it.
     fn say(&mut self, frame: &WorkerFrame) -> bool {
         let text = frame.encode();
@@ -231,12 +243,8 @@ impl WorkerEnd {
         match frame {
             DaemonFrame::Roster { agents } => self.out.event(WorkerEvent::Roster(agents)),
             DaemonFrame::Send(message) => self.out.event(WorkerEvent::Send(message)),
-            DaemonFrame::DeliverAck { id, agent, via } => {
-                let is_only_seen = via.as_deref() == Some(VIA_SCREEN);
-                self.out.event(WorkerEvent::DeliverAck { id, agent, is_only_seen });
-            }
-            DaemonFrame::DeliverNak { id, agent, code, retryable } => {
-                self.out.event(WorkerEvent::DeliverNak { id, agent, code, retryable });
+            DaemonFrame::DeliverAck { .. } | DaemonFrame::DeliverNak { .. } => {
+                answered(frame).into_iter().for_each(|event| self.out.event(event));
             }
             DaemonFrame::Rpc { rid, method, params } => self.rpc(rid, method, params, now),
             DaemonFrame::Pong => {
@@ -291,5 +299,19 @@ impl WorkerEnd {
             false => self.started + limits::HELLO_WAIT,
         };
         self.calls.values().copied().fold(own, Mono::min)
+    }
+}
+
+/// What a frame that answers a delivery says.
+fn answered(frame: DaemonFrame) -> Option<WorkerEvent> {
+    match frame {
+        DaemonFrame::DeliverAck { id, agent, via } => {
+            let is_only_seen = via.as_deref() == Some(VIA_SCREEN);
+            Some(WorkerEvent::DeliverAck { id, agent, is_only_seen })
+        }
+        DaemonFrame::DeliverNak { id, agent, code, retryable } => {
+            Some(WorkerEvent::DeliverNak { id, agent, code, retryable })
+        }
+        _ => None,
     }
 }

@@ -186,6 +186,31 @@ fn a_worker_that_stops_waits_for_the_answer_to_its_goodbye() {
 }
 
 #[test]
+fn what_a_daemon_has_acknowledged_before_it_saw_the_goodbye_counts() {
+    let mut worker = Worker::start();
+    let token = worker.enrol("titan");
+    worker.source("jess@titan", &[]);
+    let mut daemon = worker.daemon("titan", &token, &["jess", "bob"]);
+    assert_eq!(worker.event(event("k").to_string().as_bytes()).status(), 202);
+    let event = daemon.delivered();
+    assert_eq!(daemon.send("tx_000000000001", "jess@titan", "bob@titan", "hello")["t"], "send_ack");
+    let message = daemon.delivered();
+    worker.process.signal(rustix::process::Signal::TERM);
+    // The peer's half of the handshake is still to come: it is written with the next read.
+    assert!(matches!(daemon.socket.read(), Ok(Message::Close(Some(_)))));
+    let answer = |to: &serde_json::Value| {
+        let ack = json!({ "t": "deliver_ack", "id": to["id"], "agent": to["agent"] }).to_string();
+        masked(0x81, ack.as_bytes())
+    };
+    daemon.socket.get_mut().write_all(&[answer(&event), answer(&message)].concat()).unwrap();
+    daemon.closed();
+    assert!(worker.process.wait().success());
+    let id = |frame: &serde_json::Value| frame["id"].as_str().unwrap().to_owned();
+    assert_eq!(worker.admin(&["delivery", "show", &id(&event)])["state"], "dispatched");
+    assert_eq!(worker.admin(&["message", "show", &id(&message)])["state"], "injected");
+}
+
+#[test]
 fn a_thousand_idle_connections_keep_nobody_out() {
     const CROWD: usize = 1_000;
     raise_descriptor_limit();
