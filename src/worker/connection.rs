@@ -26,9 +26,11 @@ use crate::limits::{HEAD_BYTES, HEAD_WAIT, REFUSED_AT_ONCE, WRITE_WAIT};
 
 /// Rest after a failure to accept, which is most often a lack of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
-/// Bytes that are still read, and time that is still waited, for a peer that has been answered.
+/// Bytes that are still read, and time that is still waited, for a peer that has been answered. After a wish to stop one
+/// that is silent for a moment has nothing on its way.
 const LINGER_BYTES: u64 = 4 << 20;
 const LINGER_WAIT: Duration = Duration::from_secs(2);
+const LINGER_QUIET: Duration = Duration::from_millis(200);
 /// Time in which a request that is on its way is still taken on a connection, after a wish to stop.
 const LAST_REQUEST_WAIT: Duration = Duration::from_millis(200);
 /// What a connection beyond the limit is told.
@@ -122,7 +124,8 @@ impl Entrance {
 
     fn enter(&self, stream: TcpStream, peer: SocketAddr, alive: &mpsc::Sender<Infallible>) {
         let Some(inside) = self.host.metrics.connections.enter(self.host.connections) else {
-            return self.turn_away(stream, peer);
+            let open = Open { stream, stopping: self.stopping.clone(), inside: None, alive: alive.clone() };
+            return self.turn_away(open, peer);
         };
         let (service, stopped) = (self.service.clone(), self.stopping.clone());
         let answering = service_fn(move |request| {
@@ -135,11 +138,11 @@ impl Entrance {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let io = TokioIo::new(Lingering::new(stream, inside));
-        let connection = self.http.serve_connection(io, answering).with_upgrades();
-        let (alive, mut stopping) = (alive.clone(), self.stopping.clone());
+        let open =
+            Open { stream, stopping: self.stopping.clone(), inside: Some(inside), alive: alive.clone() };
+        let connection = self.http.serve_connection(TokioIo::new(Lingering::new(open)), answering);
+        let (connection, mut stopping) = (connection.with_upgrades(), self.stopping.clone());
         tokio::spawn(async move {
-            let _alive = alive;
             let mut connection = pin!(connection);
             let outcome = tokio::select! {
                 outcome = connection.as_mut() => outcome,
@@ -153,14 +156,14 @@ impl Entrance {
     }
 
     /// Says that it is full. Those who would wait in a row for that are dropped.
-    fn turn_away(&self, mut stream: TcpStream, peer: SocketAddr) {
+    fn turn_away(&self, mut open: Open, peer: SocketAddr) {
         self.host.metrics.refused.one(CONNECTIONS);
         tracing::debug!(%peer, most = self.host.connections, "too many connections");
         let Ok(permit) = self.refusing.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
             let _permit = permit;
-            if stream.write_all(FULL).await.is_ok() {
-                linger(stream).await;
+            if open.stream.write_all(FULL).await.is_ok() {
+                linger(open).await;
             }
         });
     }
@@ -190,21 +193,31 @@ fn ended(peer: SocketAddr, outcome: hyper::Result<()>) {
 ///
 /// A peer that takes nothing of what is written to it for too long is given up.
 struct Lingering {
-    /// Taken on drop, with what counts the connection.
-    open: Option<(TcpStream, Inside)>,
+    /// Taken on drop.
+    open: Option<Open>,
     /// Runs while the peer takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
+/// A connection that is open.
+struct Open {
+    stream: TcpStream,
+    stopping: watch::Receiver<bool>,
+    /// What counts it, if it is served.
+    inside: Option<Inside>,
+    /// Held until nothing more is read from it: once all are let go, the process may end.
+    alive: mpsc::Sender<Infallible>,
+}
+
 impl Lingering {
-    fn new(stream: TcpStream, inside: Inside) -> Self {
+    fn new(open: Open) -> Self {
         // Frames and answers are small and complete; waiting for more only adds delay.
-        let _ = stream.set_nodelay(true);
-        Self { open: Some((stream, inside)), stalled: None }
+        let _ = open.stream.set_nodelay(true);
+        Self { open: Some(open), stalled: None }
     }
 
     fn stream(&mut self) -> Pin<&mut TcpStream> {
-        Pin::new(&mut self.open.as_mut().expect("the stream is taken only on drop").0)
+        Pin::new(&mut self.open.as_mut().expect("the stream is taken only on drop").stream)
     }
 
     fn written(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -219,29 +232,34 @@ impl Lingering {
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        if let (Some((stream, inside)), Ok(runtime)) =
-            (self.open.take(), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(async move {
-                linger(stream).await;
-                drop(inside);
-            });
+        if let (Some(open), Ok(runtime)) = (self.open.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(linger(open));
         }
     }
 }
 
-async fn linger(mut stream: TcpStream) {
+async fn linger(open: Open) {
+    let Open { mut stream, mut stopping, inside, alive } = open;
     let _ = stream.shutdown().await;
     let (mut scratch, mut left) = ([0; 4096], LINGER_BYTES);
     let drain = async {
         while left > 0 {
-            match stream.read(&mut scratch).await {
+            let quiet = async {
+                raised(&mut stopping).await;
+                tokio::time::sleep(LINGER_QUIET).await;
+            };
+            let read = tokio::select! {
+                read = stream.read(&mut scratch) => read,
+                () = quiet => break,
+            };
+            match read {
                 Ok(0) | Err(_) => break,
                 Ok(read) => left = left.saturating_sub(read as u64),
             }
         }
     };
     let _ = tokio::time::timeout(LINGER_WAIT, drain).await;
+    drop((stream, inside, alive));
 }
 
 impl AsyncRead for Lingering {
@@ -279,5 +297,35 @@ impl AsyncWrite for Lingering {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream().poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Wall;
+
+    #[test]
+    fn the_end_waits_for_peers_that_were_answered_and_still_send() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let metrics = Arc::new(Metrics::new(Wall(0)));
+            let host = Host { router: Router::new(), metrics: metrics.clone(), connections: 1 };
+            let (stop, stopping) = watch::channel(false);
+            let door = Door { listener, is_inherited: false };
+            let served = tokio::spawn(serve(vec![door], host, stopping, Duration::from_secs(30)));
+            let mut peer = TcpStream::connect(at).await.unwrap();
+            peer.write_all(b"POST /none HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n\r\nx")
+                .await
+                .unwrap();
+            let mut answer = Vec::new();
+            peer.read_to_end(&mut answer).await.unwrap();
+            assert!(answer.starts_with(b"HTTP/1.1 404"));
+            stop.send_replace(true);
+            served.await.unwrap();
+            assert_eq!(metrics.connections.get(), 0, "it has been read to its end");
+        });
     }
 }
