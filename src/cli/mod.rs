@@ -15,6 +15,7 @@ pub mod mcp;
 pub mod output;
 mod progress;
 mod quickstart;
+mod ready;
 mod report;
 pub mod secret;
 pub mod send;

@@ -81,6 +81,15 @@ fn one_server_a_database() {
 }
 
 #[test]
+fn a_ready_file_that_the_next_server_has_written_stays() {
+    let home = Home::new();
+    let server = Server::start(&home, &[]);
+    let next = home.file("ready", "{\"pid\":1}\n");
+    server.stop();
+    assert!(next.exists());
+}
+
+#[test]
 fn what_it_needs_must_be_right_before_it_begins() {
     let home = Home::new();
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
-use crate::cli::{Common, control, loops};
+use crate::cli::{Common, control, loops, ready};
 use crate::daemon::{self, DaemonError, EnrolmentError, Ready, Settings};
 use crate::net::service::{self, Shutdown};
 use crate::net::unix::SocketError;
@@ -43,6 +43,7 @@ pub(super) fn run(common: &Common, args: Args) -> Result<Exit, Failure> {
         wire_log,
         loops: loops::settings(None, None)?,
     };
+    ready_file.as_deref().map_or(Ok(()), ready::forget_the_dead)?;
     let mut told = Ok(());
     let ran = daemon::run(settings, stop.clone(), |ready| {
         if let Some(path) = &ready_file {
@@ -52,13 +53,7 @@ pub(super) fn run(common: &Common, args: Args) -> Result<Exit, Failure> {
             stop.trigger();
         }
     });
-    if let Some(path) = &ready_file
-        && told.is_ok()
-        && !matches!(ran, Err(DaemonError::Running { .. }))
-    {
-        // Whoever looks for it learns that nobody serves any more.
-        let _ = std::fs::remove_file(path);
-    }
+    ready_file.as_deref().into_iter().for_each(ready::take_away);
     ran.map_err(not_running)?;
     told.map_err(|err| Failure::store("write the ready file", &err))?;
     Ok(Exit::Ok)

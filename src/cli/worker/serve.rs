@@ -1,6 +1,5 @@
 //! `transit-worker serve`.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use serde_json::json;
 use super::{NAME, Place, base_url, key};
 use crate::cli::logging::{self, LogArgs};
 use crate::cli::output::{Exit, Failure};
-use crate::cli::{Common, duration, loops};
+use crate::cli::{Common, duration, loops, ready};
 use crate::limits;
 use crate::net::service::{self, Shutdown};
 use crate::store::ledger::retention::Keep;
@@ -88,21 +87,18 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     };
     let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
     let ready_file = args.ready_file.as_deref();
-    ready_file.map_or(Ok(()), forget_the_dead)?;
-    let mut told = Ok(false);
+    ready_file.map_or(Ok(()), ready::forget_the_dead)?;
+    let mut told = Ok(());
     let served = worker::serve(config, stop.clone(), |ready| {
         tracing::info!(database = %database.display(), master_key = %origin, url = %ready.url, "opened");
-        told = ready_file.map_or(Ok(false), |file| tell(ready, file).map(|()| true));
+        told = ready_file.map_or(Ok(()), |file| tell(ready, file));
         if told.is_err() {
             stop.trigger();
         }
         service::notify_ready();
     });
     service::notify_stopping();
-    if let (Ok(true), Some(file)) = (&told, ready_file) {
-        // A file that stays is read by nobody who looks at its pid.
-        let _ = fs::remove_file(file);
-    }
+    ready_file.into_iter().for_each(ready::take_away);
     served.map_err(failure)?;
     told?;
     Ok(Exit::Ok)
@@ -117,17 +113,6 @@ fn connections(descriptors: u64) -> Result<u64, Failure> {
         return Err(Failure::new(Exit::Config, "serve", why).hint("raise the limit: ulimit -n 65536"));
     }
     Ok(limits::CONNECTIONS.min(left))
-}
-
-/// Removes the ready file of a server that was killed, so that nobody takes it for ours.
-fn forget_the_dead(file: &Path) -> Result<(), Failure> {
-    let Ok(text) = fs::read(file) else { return Ok(()) };
-    let pid = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|ready| ready["pid"].as_u64());
-    match pid {
-        Some(pid) if !Path::new("/proc").join(pid.to_string()).exists() => fs::remove_file(file)
-            .map_err(|err| Failure::new(Exit::CannotCreate, format_args!("replace {}", file.display()), err)),
-        _ => Ok(()),
-    }
 }
 
 fn tell(ready: &Ready, file: &Path) -> Result<(), Failure> {
