@@ -181,7 +181,8 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
     let metrics_listen = probe_doors.as_ref().map(|(_, bound)| *bound);
     let ready_now = || ready(&Ready { listen, url, metrics_listen });
     let is_inherited = !config.inherited.is_empty();
-    run(&stop, |stopping| async move {
+    let ledger = db.clone();
+    let ended = run(&stop, |stopping| async move {
         let enter = |listeners, is_inherited| {
             connect(listeners, is_inherited).map_err(|source| WorkerError::Listen { listen, source })
         };
@@ -211,9 +212,18 @@ pub fn serve(config: Config, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Resu
         let _ = retainer.await;
         let _ = tokio::time::timeout_at(until, callbacks).await;
         probes.into_iter().chain(alive).for_each(|task| task.abort());
-        tracing::info!("stopped");
         Ok(())
-    })
+    });
+    write_out(&ledger);
+    tracing::info!("stopped");
+    ended
+}
+
+/// Waits until all that was heard is in the ledger. What nobody waits for, such as an acknowledgement, is said once.
+fn write_out(ledger: &Db) {
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    ledger.submit(|_| Ok(()), move |_| drop(tell));
+    let _ = told.recv_timeout(STOP_WAIT);
 }
 
 /// The listening sockets, and the address of the first.
