@@ -88,6 +88,8 @@ pub(super) struct Link {
     calls: Calls,
     /// As much was asked to be written as is written at once.
     is_full: bool,
+    /// Its token opened nothing any more when it said hello: what it said behind that is not heard.
+    is_revoked: bool,
     /// Since the process stops: until when what was read is still answered. Nothing is read any more.
     drain_until: Option<Mono>,
 }
@@ -112,6 +114,7 @@ impl Link {
             unanswered: Unanswered::default(),
             calls: Calls::default(),
             is_full: false,
+            is_revoked: false,
             drain_until: None,
             app,
             handle,

@@ -14,7 +14,7 @@ use crate::proto::Close;
 use crate::proto::wire::close;
 use crate::store::StoreError;
 use crate::store::ledger::messages::Queue;
-use crate::store::ledger::{credentials, directory};
+use crate::store::ledger::{Tx, credentials, directory};
 
 /// Whose socket it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,14 @@ impl Owner {
                 token_hash,
             }))
         })
+    }
+
+    /// Whether the token that opened the socket still opens this host's.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) fn is_good(&self, tx: &Tx<'_>) -> Result<bool, StoreError> {
+        Ok(directory::host_by_token(tx, &self.token_hash)?.is_some_and(|host| host.id == self.host_id))
     }
 
     /// The queue of one of the host's agents.

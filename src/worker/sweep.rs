@@ -8,7 +8,7 @@ use super::connection::raised;
 use super::links::Grown;
 use crate::proto::wire::close;
 use crate::store::StoreError;
-use crate::store::ledger::{deliveries, directory, messages, set_back};
+use crate::store::ledger::{deliveries, messages, set_back};
 
 /// How soon a revocation by another process is noticed.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -118,8 +118,7 @@ fn cut_off_revoked(app: &App) -> Result<(), StoreError> {
     let revoked = app.db.read(|tx| {
         let mut revoked = Vec::new();
         for link in links {
-            let host = directory::host_by_token(tx, &link.owner.token_hash)?;
-            if host.is_none_or(|host| host.id != link.owner.host_id) {
+            if !link.owner.is_good(tx)? {
                 revoked.push(link);
             }
         }

@@ -7,7 +7,7 @@ use super::{Call, Link, Note};
 use crate::addr::Name;
 use crate::id::IdKind;
 use crate::limits::{ROSTER_MAX, ROSTER_TEXT_BYTES, WORD_BYTES};
-use crate::proto::wire::{AgentInfo, WorkerEvent};
+use crate::proto::wire::{AgentInfo, WorkerEvent, close};
 use crate::store::StoreError;
 use crate::store::ledger::messages::{self, Arrival, Refused};
 use crate::store::ledger::{Tx, deliveries, directory, roster};
@@ -20,6 +20,9 @@ use crate::worker::route;
 impl Link {
     /// Answers a call that is to be answered.
     pub(super) fn event(&mut self, event: WorkerEvent) -> Option<Call> {
+        if self.is_revoked {
+            return None;
+        }
         match event {
             WorkerEvent::Hello { daemon_ver } => self.hello(daemon_ver),
             WorkerEvent::Roster(agents) => self.roster(agents),
@@ -45,16 +48,22 @@ impl Link {
 
     fn hello(&mut self, mut daemon_ver: String) {
         cut(&mut daemon_ver, WORD_BYTES);
-        tracing::info!(host = self.owner.host, org = self.owner.org, daemon_ver, "a daemon is linked");
-        self.app.links.claim(&self.handle);
         let owner = &self.owner;
-        match self.app.db.read(|tx| roster::panes(tx, &owner.org_id, &owner.host)) {
-            Ok(panes) => {
+        let look = |tx: &Tx<'_>| Ok((owner.is_good(tx)?, roster::panes(tx, &owner.org_id, &owner.host)?));
+        match self.app.db.read(look) {
+            // Since its upgrade. It takes nobody's place.
+            Ok((false, _)) => {
+                self.is_revoked = true;
+                return self.end.close(close::REVOKED, "host revoked");
+            }
+            Ok((true, panes)) => {
                 self.senders = panes.iter().map(|(name, _)| name.clone()).collect();
                 self.panes.recall(panes);
             }
             Err(err) => tracing::error!(host = owner.host, %err, "reading a roster failed"),
         }
+        tracing::info!(host = owner.host, org = owner.org, daemon_ver, "a daemon is linked");
+        self.app.links.claim(&self.handle);
         let (owner, now) = (self.owner.clone(), self.app.wall());
         let due_at = now + LATE_ANSWERS;
         self.change(

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,6 +12,7 @@ use tungstenite::Message;
 use super::{Daemon, Worker, event};
 use crate::support::{LONG, http, request, resident_bytes};
 use transit::net::service::raise_descriptor_limit;
+use transit::store::ledger::{Db, Tx};
 
 #[test]
 fn only_a_token_opens_a_socket_and_a_code_is_good_once() {
@@ -131,6 +134,27 @@ fn a_revoked_host_is_cut_off_and_does_not_come_back() {
 }
 
 #[test]
+fn a_host_that_was_revoked_before_its_hello_takes_nobodys_place() {
+    let worker = Worker::start();
+    let old = worker.enrol("titan");
+    let mut upgraded = Daemon::connect(worker.at, &old).unwrap();
+    worker.admin(&["host", "revoke", "titan"]);
+    let mut daemon = worker.daemon("titan", &worker.enrol("titan"), &["jess"]);
+    let all_at_once = [
+        json!({ "t": "hello", "proto": 1, "daemon_ver": "1", "host": "titan" }),
+        json!({ "t": "send", "id": "tx_000000000001", "from": "jess@titan", "to": "jess@titan", "body": "x", "ts": "" }),
+    ];
+    let all_at_once: Vec<u8> =
+        all_at_once.iter().flat_map(|frame| masked(0x81, frame.to_string().as_bytes())).collect();
+    upgraded.socket.get_mut().write_all(&all_at_once).unwrap();
+    let (frames, code) = upgraded.closed();
+    assert_eq!((frames.len(), &frames[0]["t"], code), (1, &json!("hello_ok"), 4001));
+    assert_eq!(worker.admin(&["message", "list"]), json!(null), "and says nothing");
+    daemon.say(&json!({ "t": "pong" }));
+    assert_eq!(daemon.next()["t"], "ping", "it has its place");
+}
+
+#[test]
 fn too_many_frames_close_the_socket() {
     let worker = Worker::start();
     let token = worker.enrol("titan");
@@ -208,6 +232,39 @@ fn what_a_daemon_has_acknowledged_before_it_saw_the_goodbye_counts() {
     let id = |frame: &serde_json::Value| frame["id"].as_str().unwrap().to_owned();
     assert_eq!(worker.admin(&["delivery", "show", &id(&event)])["state"], "dispatched");
     assert_eq!(worker.admin(&["message", "show", &id(&message)])["state"], "injected");
+}
+
+#[test]
+fn what_a_daemon_has_acknowledged_is_in_the_ledger_before_the_worker_ends() {
+    let mut worker = Worker::start();
+    let token = worker.enrol("titan");
+    worker.source("jess@titan", &[]);
+    let mut daemon = worker.daemon("titan", &token, &["jess"]);
+    assert_eq!(worker.event(event("k").to_string().as_bytes()).status(), 202);
+    let delivered = daemon.delivered();
+    // A command beside it has the ledger, and takes its time.
+    let db = Db::open(&worker.home.data().join("worker.db")).unwrap();
+    let (has_it, begun) = channel();
+    let (let_go, told) = channel::<()>();
+    let told = Mutex::new(told);
+    let hold = move |_: &Tx<'_>| {
+        let _ = has_it.send(());
+        let _ = told.lock().unwrap().recv();
+        Ok(())
+    };
+    db.submit(hold, drop);
+    begun.recv_timeout(LONG).unwrap();
+    daemon.ack(&delivered);
+    daemon.say(&json!({ "t": "pong" }));
+    assert_eq!(daemon.next()["t"], "ping");
+    worker.process.signal(rustix::process::Signal::TERM);
+    assert_eq!(daemon.closed().1, 1001);
+    // A Worker that did not wait for its ledger would end meanwhile.
+    let (_nobody, nothing) = channel::<()>();
+    let _ = nothing.recv_timeout(Duration::from_millis(700));
+    drop(let_go);
+    assert!(worker.process.wait().success());
+    assert_eq!(worker.admin(&["delivery", "show", delivered["id"].as_str().unwrap()])["state"], "dispatched");
 }
 
 #[test]
