@@ -260,6 +260,15 @@ impl Link {
         }
     }
 
+    /// The peer is gone. What it said before that counts all the same; answers are for nobody, and nothing more is sent.
+    pub(super) fn hear_out(&mut self) {
+        while let Some(output) = self.end.poll() {
+            if let Output::Event(event) = output {
+                self.event(event);
+            }
+        }
+    }
+
     /// Takes a frame that comes after the goodbye of a link that was in order.
     pub(super) fn hear_late(&mut self, text: &str) {
         self.app.metrics.frames_in.one(text.len());

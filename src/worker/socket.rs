@@ -126,6 +126,9 @@ impl Socket {
                 () = tokio::time::sleep(wait) => self.link.time(),
             }
         };
+        if end.is_none() {
+            self.link.hear_out();
+        }
         self.link.gone(end.as_ref());
         if let Some(Close { code, reason }) = end {
             let link = &mut self.link;

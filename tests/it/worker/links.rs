@@ -10,7 +10,7 @@ use serde_json::json;
 use tungstenite::Message;
 
 use super::{Daemon, Worker, event};
-use crate::support::{LONG, http, request, resident_bytes};
+use crate::support::{LONG, eventually, http, request, resident_bytes};
 use transit::net::service::raise_descriptor_limit;
 use transit::store::ledger::{Db, Tx};
 
@@ -232,6 +232,23 @@ fn what_a_daemon_has_acknowledged_before_it_saw_the_goodbye_counts() {
     let id = |frame: &serde_json::Value| frame["id"].as_str().unwrap().to_owned();
     assert_eq!(worker.admin(&["delivery", "show", &id(&event)])["state"], "dispatched");
     assert_eq!(worker.admin(&["message", "show", &id(&message)])["state"], "injected");
+}
+
+#[test]
+fn what_a_daemon_has_acknowledged_before_its_connection_broke_counts() {
+    let worker = Worker::start();
+    let token = worker.enrol("titan");
+    worker.source("jess@titan", &[]);
+    let mut daemon = worker.daemon("titan", &token, &["jess"]);
+    assert_eq!(worker.event(event("k").to_string().as_bytes()).status(), 202);
+    let delivered = daemon.delivered();
+    // Both have come before the Worker looks again.
+    worker.process.signal(rustix::process::Signal::STOP);
+    daemon.ack(&delivered);
+    drop(daemon);
+    worker.process.signal(rustix::process::Signal::CONT);
+    let shown = || worker.admin(&["delivery", "show", delivered["id"].as_str().unwrap()]);
+    eventually(|| (shown()["state"] == "dispatched").then_some(()));
 }
 
 #[test]
