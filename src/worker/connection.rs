@@ -118,6 +118,8 @@ impl Entrance {
     fn new(host: Host, stopping: watch::Receiver<bool>) -> Self {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT).max_buf_size(HEAD_BYTES);
+        // Who has said all that it has to say still waits for its answer.
+        http.half_close(true);
         let service = TowerToHyperService::new(host.router.clone());
         Self { http, host, service, refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)), stopping }
     }

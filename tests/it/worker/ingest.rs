@@ -1,7 +1,7 @@
 //! transit.ingest/1 over raw requests.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use serde_json::json;
 
@@ -210,4 +210,18 @@ fn a_body_that_takes_its_time_is_judged_by_what_the_source_is_when_it_has_come()
     let begun = begin("k3");
     worker.admin(&["source", "pause", "ci"]);
     assert_eq!(end(begun), "404");
+}
+
+#[test]
+fn a_sender_that_closes_its_half_behind_its_event_is_answered() {
+    let worker = worker();
+    for key in ["k1", "k2", "k3"] {
+        let mut stream = TcpStream::connect(worker.at).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&signed(event(key).to_string().as_bytes())).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    }
 }
