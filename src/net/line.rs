@@ -110,15 +110,20 @@ impl LineSocket {
         Ok(self.unsent.is_empty())
     }
 
-    /// Flushes, then waits until something may have come, the wake-up is given, or the time is over.
+    /// Flushes, then waits until something may have come, the wake-up is given, or the time is over. That the peer has
+    /// gone is told by the next read, after what it has said before.
     ///
     /// # Errors
-    /// When the connection is over, or the peer has not read for 10 s.
+    /// When the system cannot wait, or the peer has not read for 10 s.
     pub fn wait(&mut self, wake: &Wake, longest: Duration) -> io::Result<Waited> {
-        let (wants, longest) = if self.flush()? {
-            (PollFlags::IN, longest)
-        } else {
-            (PollFlags::IN | PollFlags::OUT, longest.min(STALLED))
+        let (wants, longest) = match self.flush() {
+            Ok(true) => (PollFlags::IN, longest),
+            Ok(false) => (PollFlags::IN | PollFlags::OUT, longest.min(STALLED)),
+            Err(err) if matches!(err.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                self.unsent.clear();
+                return Ok(Waited::Ready);
+            }
+            Err(err) => return Err(err),
         };
         let process = self.process.as_ref().filter(|_| !self.is_orphan).map(AsFd::as_fd);
         let mut fds = [
@@ -163,6 +168,18 @@ mod tests {
         assert_eq!(&back, b"back\n");
         drop(theirs);
         assert_eq!(socket.read().unwrap(), Some(Line::Text("two".into())));
+        assert_eq!(socket.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_a_peer_has_said_is_heard_although_it_hears_nothing_any_more() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut socket = LineSocket::new(ours).unwrap();
+        theirs.write_all(b"last\n").unwrap();
+        drop(theirs);
+        socket.write("anybody there?");
+        assert_eq!(socket.wait(&Wake::new().unwrap(), Duration::ZERO).unwrap(), Waited::Ready);
+        assert_eq!(socket.read().unwrap(), Some(Line::Text("last".into())));
         assert_eq!(socket.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
