@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -170,11 +171,15 @@ fn systemd_is_told_when_it_is_ready_alive_and_about_to_end() {
     let socket = home.path("notify");
     let told = UnixDatagram::bind(&socket).unwrap();
     told.set_read_timeout(Some(LONG)).unwrap();
-    let next = || {
+    let (tell, words) = channel();
+    // It is read all the time, as systemd does: who tells it waits for that.
+    std::thread::spawn(move || {
         let mut bytes = [0; 200];
-        let length = told.recv(&mut bytes).unwrap();
-        text(&bytes[..length]).trim().to_owned()
-    };
+        while let Ok(length) = told.recv(&mut bytes) {
+            let _ = tell.send(text(&bytes[..length]).trim().to_owned());
+        }
+    });
+    let next = || words.recv_timeout(LONG).unwrap();
     let mut command = serve(&home, &[]);
     let mut server = Background::start(command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "20000"));
     let mut told = BTreeMap::new();
@@ -183,8 +188,17 @@ fn systemd_is_told_when_it_is_ready_alive_and_about_to_end() {
         (told.contains_key("READY=1") && told.get("WATCHDOG=1").is_some_and(|&times| times >= 3))
             .then_some(())
     });
+    // A request in hand keeps it for a while.
+    let mut stream = TcpStream::connect(address(&server.ready(&home.path("ready")), "listen")).unwrap();
+    let post = request("POST", "/api/daemon/enroll", &[("Expect", "100-continue")], b"x");
+    stream.write_all(&post[..post.len() - 1]).unwrap();
+    stream.read_exact(&mut [0; 25]).unwrap();
     server.signal(Signal::TERM);
     eventually(|| (next() == "STOPPING=1").then_some(()));
+    stream.write_all(b"x").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "it is told at the beginning: {answer}");
     assert!(server.wait().success());
 }
 

@@ -85,7 +85,13 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
         keep: Keep { messages: args.keep_messages.0, deliveries: args.keep_deliveries.0 },
         ..Config::new(args.listen, database.clone(), master_key)
     };
-    let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
+    let signals = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "catch signals", err))?;
+    let stop = Shutdown::new();
+    let asked = stop.clone();
+    signals.on_trigger(move || {
+        service::notify_stopping();
+        asked.trigger();
+    });
     let ready_file = args.ready_file.as_deref();
     ready_file.map_or(Ok(()), ready::forget_the_dead)?;
     let mut told = Ok(());
@@ -93,11 +99,10 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
         tracing::info!(database = %database.display(), master_key = %origin, url = %ready.url, "opened");
         told = ready_file.map_or(Ok(()), |file| tell(ready, file));
         if told.is_err() {
-            stop.trigger();
+            return stop.trigger();
         }
         service::notify_ready();
     });
-    service::notify_stopping();
     ready_file.into_iter().for_each(ready::take_away);
     served.map_err(failure)?;
     told?;
