@@ -131,7 +131,7 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     let mut passed = Passed::take().map_err(DaemonError::Passed)?;
     files::private_dir(&paths.data)?;
     let lock = Lock::take(&paths.daemon_lock())?;
-    uplink::Enrolment::load(&paths)?;
+    let enrolment = uplink::Enrolment::load(&paths)?;
     let config = Config::load(&paths.config)?;
     let panes = herdr::Settings::load(&config, |name| std::env::var_os(name).map(PathBuf::from))?;
     let name = config.host.clone().unwrap_or_else(system_name);
@@ -149,6 +149,8 @@ pub fn run(settings: Settings, stop: Shutdown, ready: impl FnOnce(&Ready)) -> Re
     host.loops.recall(&spool, host.name().as_str(), host.wall(), host.now())?;
     host.set_paused(orders::was_paused(&host.paths.paused()));
     host.started_with(config);
+    // Known before anybody is served: whoever asks at once is not to hear that there is none.
+    host.enrolled(enrolment.as_ref());
 
     let uplink_stop = Shutdown::new();
     uplink_stop.on_trigger(move || uplink_wake.wake());
