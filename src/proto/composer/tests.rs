@@ -87,7 +87,7 @@ fn omp_writes_into_the_foot_of_a_box() {
     is_none(Kind::Omp, tool);
     is_none(Kind::Omp, "╭────┬────╮\n│ a  │ b  │\n╰────┴────╯\n");
     is_none(Kind::Omp, "╰─ a foot without a head ─╯\n");
-    is_none(Kind::Omp, "│ a │\n╰─ b ─╯\n");
+    is_none(Kind::Omp, "above\n│ a │\n╰─ b ─╯\n");
     is(Kind::Pi, &format!("{BOX_HEAD}╰─ as omp does ─╯\n"), "as omp does");
 }
 
