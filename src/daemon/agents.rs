@@ -242,9 +242,8 @@ impl Connection<'_> {
         let is_live = |name: &Name| {
             self.host.registry.get(name).is_some_and(|holder| holder.who != who && !holder.way.gives_way())
         };
-        let place = spool
-            .remember(&who, declared.as_ref(), is_live, made_up, self.host.wall())
-            .map_err(|err| {
+        let place =
+            spool.remember(&who, declared.as_ref(), is_live, made_up, self.host.wall()).map_err(|err| {
                 let code = match err {
                     PlaceError::Taken { .. } | PlaceError::Kept { .. } => "name_taken",
                     PlaceError::NoName => "name_allocation_failed",

@@ -57,7 +57,8 @@ pub fn quoted(words: &[String]) -> String {
             return word.clone();
         }
         // Nothing escapes a quote, so that what holds one stands in the other; where it has both, piece by piece.
-        let quote = |part: &str| if part.contains('\'') { format!("\"{part}\"") } else { format!("'{part}'") };
+        let quote =
+            |part: &str| if part.contains('\'') { format!("\"{part}\"") } else { format!("'{part}'") };
         let has_both = word.contains('\'') && word.contains('"');
         let parts = word.split_inclusive('\'').flat_map(|part| match part.strip_suffix('\'') {
             Some(before) => [before, "'"],

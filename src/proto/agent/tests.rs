@@ -193,7 +193,9 @@ fn a_frame_without_the_right_capability_is_ignored() {
     assert_eq!(heard(&mut side, &ack("tx_1", true, "0"), 1).events, []);
     assert_eq!(heard(&mut side, &ack("tx_1", true, &CAPABILITY.to_uppercase()), 1).events, []);
     for rest in ["", r#","capability":null"#, r#","capability":7"#, r#","capability":"0""#] {
-        for frame in [r#""deliver_ack","id":"tx_1""#, r#""deliver_nak","id":"tx_1""#, r#""pong""#, r#""status""#] {
+        for frame in
+            [r#""deliver_ack","id":"tx_1""#, r#""deliver_nak","id":"tx_1""#, r#""pong""#, r#""status""#]
+        {
             side.handle(Input::Text(&format!(r#"{{"t":{frame}{rest}}}"#)), at(1));
             let drained = drain(|| side.poll());
             assert_eq!((drained.events, drained.close.is_none()), (vec![], true), "{frame}{rest}");
@@ -229,8 +231,9 @@ fn a_delivery_has_one_outcome() {
     assert_eq!(drain(|| side.poll()).events, [refused("tx_5", "adapter_ack_invalid", true)]);
     for (id, persisted) in [("tx_6", "null"), ("tx_7", "1"), ("tx_8", "\"true\"")] {
         side.deliver(id, "j".into(), at(1));
-        let line =
-            format!(r#"{{"t":"deliver_ack","id":"{id}","persisted":{persisted},"capability":"{CAPABILITY}"}}"#);
+        let line = format!(
+            r#"{{"t":"deliver_ack","id":"{id}","persisted":{persisted},"capability":"{CAPABILITY}"}}"#
+        );
         side.handle(Input::Text(&line), at(1));
         assert_eq!(drain(|| side.poll()).events, [refused(id, "adapter_ack_invalid", true)], "{persisted}");
     }

@@ -269,7 +269,11 @@ fn a_box_that_is_higher_than_the_screen_is_one_without_its_head() {
         assert_eq!(text(kind, draft).as_deref(), Some("a long\ndraft and\nits end"), "{kind:?}");
         assert_eq!(text(kind, "│             │\n╰─           ─╯\n").as_deref(), Some(""), "{kind:?}");
         assert_eq!(text(kind, "╰─ a         ─╯\n"), None, "{kind:?}: a foot alone is none");
-        assert_eq!(text(kind, "something\n│ a           │\n╰─ b         ─╯\n"), None, "{kind:?}: a box has a head");
+        assert_eq!(
+            text(kind, "something\n│ a           │\n╰─ b         ─╯\n"),
+            None,
+            "{kind:?}: a box has a head"
+        );
         assert_eq!(text(kind, "│ a           │\n╰─────────────╯\n"), None, "{kind:?}: no room for text");
     }
     assert_eq!(find_any("│ a │\n╰─ 1 of 3 ─╯\n"), None, "many programs draw boxes");
