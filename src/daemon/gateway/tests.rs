@@ -280,6 +280,16 @@ fn a_long_reply_frame_is_a_reply_and_is_clipped() {
 }
 
 #[test]
+fn what_is_to_be_remembered_is_taken_out_of_the_longest_reply() {
+    let script = "printf '{\"type\":\"reply\",\"text\":\"'; head -c 600000 /dev/zero | tr '\\0' y; \
+                  printf '%s' '\\nMEMO: likes tea\"}'";
+    let world = World::with(script, "protocol = \"assistant-v1\"\n[assistant]", "");
+    let reply = world.reply("hi");
+    assert!(reply.starts_with("yyy") && reply.ends_with("y\n… truncated at 524288 bytes."));
+    assert_eq!(world.gateway.engine.home.remembered("tiny").unwrap().as_deref(), Some("- likes tea"));
+}
+
+#[test]
 fn runs_of_a_session_come_one_after_the_other_and_those_of_two_side_by_side() {
     // Each waits for the other one of its pair.
     let script = "mkfifo \"$AGENT_HOME/$AGENT_SESSION_ID\" 2>/dev/null; case $AGENT_SESSION_ID in \
