@@ -14,7 +14,7 @@ use super::dispatch::Dispatch;
 use super::host::Host;
 use super::peer::registrable;
 use super::session::{Mailbox, Session, Way};
-use crate::addr::Name;
+use crate::addr::{Harness, Name};
 use crate::clock::Mono;
 use crate::id::fill_random;
 use crate::net::line::LineSocket;
@@ -246,9 +246,8 @@ impl Connection<'_> {
         let is_live = |name: &Name| {
             self.host.registry.get(name).is_some_and(|holder| holder.who != who && !holder.way.gives_way())
         };
-        let place = spool
-            .remember(&who, declared.as_ref(), is_live, || made_up(&register.harness), self.host.wall())
-            .map_err(|err| {
+        let place =
+            spool.remember(&who, declared.as_ref(), is_live, made_up, self.host.wall()).map_err(|err| {
                 let code = match err {
                     PlaceError::Taken { .. } | PlaceError::Kept { .. } => "name_taken",
                     PlaceError::NoName => "name_allocation_failed",
@@ -277,7 +276,8 @@ impl Connection<'_> {
 }
 
 /// A name for a session that declares none: what its harness is called, and four letters.
-pub(super) fn made_up(harness: &str) -> Name {
+pub(super) fn made_up(harness: &Harness) -> Name {
+    let harness = harness.as_str();
     let stem = harness.get(..STEM_BYTES).unwrap_or(harness).trim_end_matches('-');
     let mut random = [0; 4];
     fill_random(&mut random);
@@ -299,8 +299,9 @@ mod tests {
     #[test]
     fn a_made_up_name_is_a_name() {
         for harness in ["claude", "a", &format!("b{}", "-".repeat(31)), &"c".repeat(32)] {
+            let harness = harness.parse().unwrap();
             for _ in 0..100 {
-                let name = made_up(harness);
+                let name = made_up(&harness);
                 assert!(name.as_str().len() <= 31 && name.as_str().contains('-'), "{name}");
             }
         }

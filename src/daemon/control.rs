@@ -68,7 +68,8 @@ fn receive(host: &Host, socket: &mut LineSocket, wake: &Wake, until: Mono) -> Op
         match socket.read() {
             Ok(Some(line)) => return Some(line),
             Ok(None) => {}
-            Err(_) => return None,
+            // There is one call and no more, so that the end of it is told by the end of the caller's writing as well.
+            Err(_) => return socket.rest(),
         }
         let left = until.since(host.now());
         if left.is_zero() || host.stop.is_triggered() || socket.wait(wake, left).is_err() {

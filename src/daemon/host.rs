@@ -317,6 +317,11 @@ impl Host {
         locked(&self.waiters).remove(id).is_some()
     }
 
+    /// Whether somebody waits for what comes of the message.
+    pub(super) fn has_waiter(&self, id: &str) -> bool {
+        locked(&self.waiters).contains_key(id)
+    }
+
     /// The right to tell the sender of a message what came of it. While it is held the sender waits for that, however
     /// long it wanted to.
     pub(super) fn take_waiter(&self, id: &str) -> Option<Sender<SendOutcome>> {

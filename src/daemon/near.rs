@@ -105,7 +105,7 @@ pub(super) fn end_overdue(host: &Host, spool: &mut Spool, before: Wall) -> Resul
 }
 
 /// The envelope that tells an agent of this host that its message did not get to `to`.
-fn bounce(host: &Host, (id, from, to): (&str, &str, &str), why: &str) -> Option<Delivery> {
+pub(super) fn bounce(host: &Host, (id, from, to): (&str, &str, &str), why: &str) -> Option<Delivery> {
     let sender = from.parse::<AgentAddr>().ok()?;
     let message = Message {
         id: &bounce_id(id, to),

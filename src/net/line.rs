@@ -76,6 +76,11 @@ impl LineSocket {
         }
     }
 
+    /// What a peer that has ended its writing left without a newline; a line to those who take it for one.
+    pub fn rest(&mut self) -> Option<Line> {
+        if self.is_at_end { self.lines.end() } else { None }
+    }
+
     /// Takes a line; it goes out with the next wait at the latest.
     pub fn write(&mut self, line: &str) {
         self.unsent.extend_from_slice(line.as_bytes());
@@ -166,9 +171,11 @@ mod tests {
         let mut back = [0; 5];
         theirs.read_exact(&mut back).unwrap();
         assert_eq!(&back, b"back\n");
+        assert_eq!(socket.rest(), None, "it may go on");
         drop(theirs);
         assert_eq!(socket.read().unwrap(), Some(Line::Text("two".into())));
         assert_eq!(socket.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!((socket.rest(), socket.rest()), (Some(Line::Text("lost".into())), None));
     }
 
     #[test]

@@ -56,9 +56,15 @@ pub fn quoted(words: &[String]) -> String {
         if !word.is_empty() && word.chars().all(is_plain) {
             return word.clone();
         }
-        // Nothing escapes a quote, so that a word with one stands in the other.
-        let quote = if word.contains('\'') { '"' } else { '\'' };
-        format!("{quote}{word}{quote}")
+        // Nothing escapes a quote, so that what holds one stands in the other; where it has both, piece by piece.
+        let quote =
+            |part: &str| if part.contains('\'') { format!("\"{part}\"") } else { format!("'{part}'") };
+        let has_both = word.contains('\'') && word.contains('"');
+        let parts = word.split_inclusive('\'').flat_map(|part| match part.strip_suffix('\'') {
+            Some(before) => [before, "'"],
+            None => [part, ""],
+        });
+        if has_both { parts.filter(|part| !part.is_empty()).map(quote).collect() } else { quote(word) }
     };
     words.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -190,6 +196,7 @@ mod tests {
             quoted(&strings(&["sh", "-c", "exit 7", "", "it's", ":"])),
             "sh -c 'exit 7' '' \"it's\" :"
         );
+        assert_eq!(quoted(&strings(&["it's \"so\""])), r#"'it'"'"'s "so"'"#);
     }
 
     #[test]
@@ -241,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_reads_the_same(words in proptest::collection::vec("[ -&(-~é\t]{0,9}|[ -!#-~]{0,9}", 1..6)) {
+        fn what_is_quoted_reads_the_same(words in proptest::collection::vec("[ -~é\t]{0,9}|['\"a ]{0,5}", 1..6)) {
             prop_assert_eq!(super::words(&quoted(&words)), words);
         }
     }

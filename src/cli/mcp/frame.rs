@@ -5,14 +5,14 @@
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, DiscoverRequest, DiscoverRequestParams,
-    ErrorCode, GetMeta, Implementation, JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId,
-    RequestMetaObject,
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, CustomRequest, DiscoverRequest,
+    DiscoverRequestParams, ErrorCode, GetMeta, Implementation, InitializeRequest, InitializeRequestParams,
+    JsonRpcMessage, NumberOrString, ProtocolVersion, RequestId, RequestMetaObject,
 };
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use crate::proto::lines::Line;
 
@@ -127,6 +127,11 @@ impl Ear {
         if matches!(request, ClientRequest::CustomRequest(request) if request.method == DISCOVER) {
             *request = ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
         }
+        if let ClientRequest::CustomRequest(custom) = &*request
+            && let Some(params) = short_initialize(custom)
+        {
+            *request = ClientRequest::InitializeRequest(InitializeRequest::new(params));
+        }
         let is_incomplete =
             !request.get_meta().missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty();
         match request {
@@ -164,6 +169,24 @@ impl Ear {
         }
         None
     }
+}
+
+/// The parameters of an initialize that leaves some of them out; what it does say has to make sense. Who names no
+/// revision speaks the oldest one.
+fn short_initialize(request: &CustomRequest) -> Option<InitializeRequestParams> {
+    let mut params = match &request.params {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(params)) => params.clone(),
+        Some(_) => return None,
+    };
+    for (name, value) in [
+        ("protocolVersion", json!(ProtocolVersion::V_2024_11_05)),
+        ("capabilities", json!({})),
+        ("clientInfo", json!({ "name": "unknown", "version": "0" })),
+    ] {
+        params.entry(name).or_insert(value);
+    }
+    (request.method == "initialize").then(|| serde_json::from_value(Value::Object(params)).ok()).flatten()
 }
 
 const DISCOVER: &str = "server/discover";
@@ -217,8 +240,6 @@ fn refusal(code: ErrorCode, why: &str, id: Option<&RequestId>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     /// What becomes of a line: the method of a message, the code of an answer with its id, or nothing.
@@ -300,10 +321,28 @@ mod tests {
         assert_eq!(heard(&mut ear, list), "-32600 1");
         assert_eq!(heard(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), "request ping");
         assert_eq!(heard(&mut ear, probe), "request server/discover");
-        assert_eq!(heard(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#), "-32602 1");
+        for wrong in [
+            r#"{"protocolVersion":7}"#,
+            r#"{"protocolVersion":null}"#,
+            r#"{"capabilities":[]}"#,
+            r#"{"clientInfo":"t"}"#,
+        ] {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{wrong}}}"#);
+            assert_eq!(heard(&mut ear, &line), "-32602 1", "{line}");
+        }
         assert_eq!(heard(&mut ear, list), "-32600 1");
         assert_eq!(heard(&mut ear, INIT), "request initialize");
         assert_eq!(heard(&mut ear, list), "request tools/list");
+
+        for short in ["", r#","params":null"#, r#","params":{}"#, r#","params":{"capabilities":{}}"#] {
+            let mut ear = Ear::default();
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize"{short}}}"#);
+            let Heard::Message(message) = ear.hear(&Line::Text(line.clone())) else { panic!("{line}") };
+            let JsonRpcMessage::Request(request) = *message else { panic!("{line}") };
+            let ClientRequest::InitializeRequest(request) = request.request else { panic!("{line}") };
+            assert_eq!(request.params.protocol_version, ProtocolVersion::V_2024_11_05, "{line}");
+            assert_eq!(heard(&mut ear, list), "request tools/list", "{line}");
+        }
 
         let mut ear = Ear::default();
         let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;

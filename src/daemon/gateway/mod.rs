@@ -293,7 +293,11 @@ impl Gateway {
     /// Lets nothing in any more, gives what runs a while to end by itself, and ends it then; what waits behind it is
     /// told that it is too late, in its turn. Every reply was handed to its sink when this returns.
     pub(super) fn stop(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        {
+            // Whoever was let in has its job among those that are waited for.
+            let _nobody_submits = locked(&self.submitting);
+            self.is_closed.store(true, Ordering::Release);
+        }
         self.engine.stop();
         let admission = locked(&self.admission);
         let all_idle = self

@@ -10,7 +10,7 @@ use super::environment::{Call, Given, command};
 use super::locked;
 use super::process::{Ended, Why, supervise};
 use super::stdout::{Stderr, Stdout, Watch};
-use crate::proto::assistant::{Outcome, shape, take_memos};
+use crate::proto::assistant::{Outcome, fit, shape, take_memos};
 use crate::store::home::Manifest;
 use crate::store::home::assistant::{Conversation, Pointers};
 use crate::store::home::heartbeat::Heartbeat;
@@ -162,7 +162,8 @@ impl Engine {
 
     /// Shapes the reply, and keeps what an assistant wants remembered.
     fn report(&self, name: &str, assistant: Option<&Assistant>, call: &Call<'_>, outcome: Outcome) -> Report {
-        let mut reply = shape(name, &outcome, self.limits().reply_bytes());
+        // What is to be remembered often stands at the end, so that nothing is cut off before it was taken out.
+        let mut reply = shape(name, &outcome, usize::MAX);
         if let Some(assistant) = assistant {
             let (kept, memos) = take_memos(&reply);
             reply = kept;
@@ -172,7 +173,7 @@ impl Engine {
                 tell(kept, "could not keep what an agent wants remembered");
             }
         }
-        Report { outcome, reply }
+        Report { outcome, reply: fit(reply, self.limits().reply_bytes()) }
     }
 }
 

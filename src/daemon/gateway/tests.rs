@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use super::*;
@@ -71,13 +72,17 @@ impl World {
         Self { dir, host, gateway, sink, events }
     }
     fn submit(&self, session: &str, text: &str) -> Result<(), Refusal> {
-        self.gateway.submit(Trigger {
+        self.gateway.submit(self.trigger(session, text))
+    }
+
+    fn trigger(&self, session: &str, text: &str) -> Trigger {
+        Trigger {
             source: "local",
             session: session.parse().unwrap(),
             text: text.to_owned(),
             actor: Actor { pid: Some(7), uid: Some(8) },
             sink: Arc::clone(&self.sink),
-        })
+        }
     }
 
     fn next(&self) -> LocalEvent {
@@ -272,6 +277,16 @@ fn a_long_reply_frame_is_a_reply_and_is_clipped() {
     let reply = world.reply("hi");
     assert!(reply.starts_with("yyy") && reply.ends_with("\n… truncated at 524288 bytes."));
     assert!(reply.len() <= 512 << 10);
+}
+
+#[test]
+fn what_is_to_be_remembered_is_taken_out_of_the_longest_reply() {
+    let script = "printf '{\"type\":\"reply\",\"text\":\"'; head -c 600000 /dev/zero | tr '\\0' y; \
+                  printf '%s' '\\nMEMO: likes tea\"}'";
+    let world = World::with(script, "protocol = \"assistant-v1\"\n[assistant]", "");
+    let reply = world.reply("hi");
+    assert!(reply.starts_with("yyy") && reply.ends_with("y\n… truncated at 524288 bytes."));
+    assert_eq!(world.gateway.engine.home.remembered("tiny").unwrap().as_deref(), Some("- likes tea"));
 }
 
 #[test]
@@ -499,6 +514,32 @@ fn a_stop_waits_for_what_is_nearly_done_and_answers_for_the_rest() {
     });
     stopping.unwrap();
     assert!(world.is_nothing_left());
+}
+
+#[test]
+fn whoever_was_let_in_before_a_stop_has_its_reply_when_it_returns() {
+    let world = World::new("echo ready");
+    world.reply("first");
+    // The next trigger is let in, and cannot be written down yet.
+    let trail = fs::File::open(world.dir.path().join("audit.log")).unwrap();
+    flock(&trail, FlockOperation::LockExclusive).unwrap();
+    let (gateway, second) = (&world.gateway, world.trigger("a", "second"));
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let submitted = scope.spawn(|| gateway.submit(second));
+        eventually("it is let in", || gateway.submitting.try_lock().is_err());
+        scope.spawn(move || {
+            gateway.stop();
+            tell.send(()).unwrap();
+        });
+        let has_reply = || world.events.try_iter().any(|event| matches!(event, LocalEvent::Reply { .. }));
+        // A stop that does not wait for it is over by then; one that does is what is wanted.
+        let is_early = told.recv_timeout(Duration::from_millis(500)).is_ok();
+        let is_answered = is_early && has_reply();
+        flock(&trail, FlockOperation::Unlock).unwrap();
+        assert_eq!(submitted.join().unwrap(), Ok(()));
+        assert!(is_answered || (!is_early && told.recv_timeout(LONG).is_ok() && has_reply()));
+    });
 }
 
 #[test]

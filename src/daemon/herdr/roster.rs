@@ -363,10 +363,10 @@ impl Roster<'_> {
         let is_live = |name: &Name| {
             self.host.registry.get(name).is_some_and(|holder| holder.who != *who && !holder.way.gives_way())
         };
-        let make_up = || {
-            let name = made_up(who.harness.as_str());
+        let make_up = |harness: &Harness| {
+            let name = made_up(harness);
             // Herdr refuses a second one of the same name, and so this one cannot be written down there.
-            if taken.contains(name.as_str()) { made_up(who.harness.as_str()) } else { name }
+            if taken.contains(name.as_str()) { made_up(harness) } else { name }
         };
         let now = self.host.wall();
         match spool.remember(who, declared.as_ref(), is_live, make_up, now) {

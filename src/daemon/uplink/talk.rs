@@ -426,12 +426,31 @@ impl<'a> Talk<'a> {
             self.settled(id, stored, SendOutcome::Injected);
             return;
         }
-        let stored = self.spool.outbox().dead(id, code.as_str(), self.host.wall());
+        let is_awaited = self.host.has_waiter(id);
+        let stored = self.bury(id, code, !is_awaited);
+        // Whoever has gone away just now is told as well.
         if !self.settled(id, stored, SendOutcome::Refused(code.as_str()))
-            && let Err(err) = self.bounce(id, code)
+            && is_awaited
+            && let Err(err) = self.bury(id, code, true)
         {
             tracing::error!(id, %err, "could not tell the sender");
         }
+    }
+
+    /// A message is not tried again. A sender that does not wait gets an envelope from the system, once; no crash comes
+    /// between the two.
+    fn bury(&mut self, id: &str, code: NakCode, has_bounce: bool) -> Result<(), StoreError> {
+        let wall = self.host.wall();
+        let entry = if has_bounce { self.spool.outbox().get(id, wall)? } else { None };
+        let bounce = entry.and_then(|entry| {
+            let from = entry.from.as_deref().unwrap_or_default();
+            near::bounce(self.host, (id, from, &entry.dest), code.as_str())
+        });
+        self.spool.refuse(id, code.as_str(), bounce.as_ref(), wall)?;
+        if let Some(bounce) = bounce {
+            self.host.registry.wake(&bounce.agent);
+        }
+        Ok(())
     }
 
     /// Whether a message is in a session of this host without the Worker's doing; else it is taken back from there.
@@ -452,13 +471,6 @@ impl<'a> Talk<'a> {
             tracing::error!(id, %err, "could not take a delivery back");
             false
         })
-    }
-
-    /// The sender did not wait for the refusal: it gets an envelope from the system, once.
-    fn bounce(&mut self, id: &str, code: NakCode) -> Result<(), StoreError> {
-        let Some(entry) = self.spool.outbox().get(id, self.host.wall())? else { return Ok(()) };
-        let from = entry.from.as_deref().unwrap_or_default();
-        near::put_bounce(self.host, &mut self.spool, (id, from, &entry.dest), code.as_str())
     }
 
     fn try_later(&mut self, id: &str, why: &str) {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
+use super::frames::carried;
 use super::{AdapterFrame, HostFrame, PROTO, Register, VIA_SCREEN, decode_adapter};
 use crate::addr::{Harness, Name};
 use crate::clock::Mono;
 use crate::limits;
 use crate::proto::outputs::Outputs;
 use crate::proto::wire::close;
-use crate::proto::{Decoded, Input, Output};
+use crate::proto::{Decoded, Input, Malformed, Output};
 use crate::text;
 
 /// Most code points of a refusal code that an adapter may choose.
@@ -215,6 +216,8 @@ impl DaemonSide {
     fn line(&mut self, line: &str, now: Mono) {
         match (decode_adapter(line), &self.stage) {
             (Decoded::Unknown, _) => {}
+            (Decoded::Malformed(Malformed::Frame(_)), Stage::Registered { capability, .. })
+                if carried(line).is_some_and(|carried| !is_same(&carried, capability)) => {}
             (Decoded::Malformed(malformed), _) => self.malformed(&malformed.to_string()),
             (Decoded::Frame(AdapterFrame::Register(register)), Stage::New) => self.register(register),
             (Decoded::Frame(AdapterFrame::Register(_)), _) => {
@@ -225,8 +228,7 @@ impl DaemonSide {
             }
             (Decoded::Frame(_), Stage::Asked) => {} // no capability was given yet, so it cannot be right
             (Decoded::Frame(frame), Stage::Registered { capability, .. }) => {
-                let right: bool = capability_of(&frame).as_bytes().ct_eq(capability.as_bytes()).into();
-                if right {
+                if is_same(capability_of(&frame), capability) {
                     self.frame(frame, now);
                 }
             }
@@ -315,6 +317,11 @@ impl DaemonSide {
 
 fn no_register(wait: Duration) -> String {
     format!("no register within {} s", wait.as_secs())
+}
+
+/// Compares capabilities in constant time.
+fn is_same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 fn capability_of(frame: &AdapterFrame) -> &str {

@@ -1,9 +1,11 @@
 //! The frames of transit-agent/1 as values, and their decoding.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
+use super::PROTO;
 use crate::proto::Decoded;
-use crate::proto::tagged::{decode, encode};
+use crate::proto::tagged::{decode, decode_by, encode};
 
 /// A frame from an adapter to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +18,7 @@ pub enum AdapterFrame {
         /// The delivery.
         id: String,
         /// Must be true; anything else counts as a refusal, and so does its absence.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "is_true")]
         persisted: bool,
         /// How that is known, if it is less than the session's own word: `screen`, when only the terminal has shown
         /// it.
@@ -52,7 +54,7 @@ pub enum AdapterFrame {
 }
 
 /// What an adapter says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
     /// The protocol version; anything but 1 is refused.
     pub proto: u64,
@@ -131,7 +133,39 @@ impl HostFrame {
 
 /// Decodes a line from an adapter.
 pub fn decode_adapter(line: &str) -> Decoded<AdapterFrame> {
-    decode(line, &AdapterFrame::KINDS)
+    decode_by(line, &AdapterFrame::KINDS, |t, line| match t {
+        "register" => register(line).map(AdapterFrame::Register),
+        _ => serde_json::from_str(line),
+    })
+}
+
+/// A register of another version of the protocol is one whatever else it holds or lacks: that is the version's to say.
+fn register(line: &str) -> serde_json::Result<Register> {
+    #[derive(Deserialize)]
+    struct Version {
+        proto: u64,
+    }
+    let proto = serde_json::from_str::<Version>(line)?.proto;
+    match serde_json::from_str(line) {
+        Err(_) if proto != PROTO => Ok(Register { proto, ..Register::default() }),
+        register => register,
+    }
+}
+
+/// The capability of a frame that should carry one; empty when it does not. Nothing else of it is looked at.
+pub(super) fn carried(line: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Carrier {
+        t: String,
+        #[serde(default)]
+        capability: Value,
+    }
+    let Carrier { t, capability } = serde_json::from_str(line).ok()?;
+    (t != "register").then(|| capability.as_str().unwrap_or_default().to_owned())
+}
+
+fn is_true<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Value::deserialize(from).map(|value| value == Value::Bool(true))
 }
 
 /// Decodes a line from the daemon.

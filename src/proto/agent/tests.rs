@@ -117,6 +117,27 @@ fn every_harness_has_the_same_words_for_its_state() {
     }
 }
 
+/// The registration was refused with this code, and that is all.
+#[track_caller]
+fn code(drained: Drained<DaemonSideEvent>, code: &str) {
+    assert!(drained.writes[0].contains(&format!("\"code\":\"{code}\"")), "{}", drained.writes[0]);
+    assert!(drained.close.is_some() && drained.events.is_empty());
+}
+
+#[test]
+fn a_register_of_another_version_may_look_as_it_likes() {
+    for rest in ["", r#","session_id":7"#, r#","pid":"x","harness":null"#] {
+        let mut side = daemon();
+        side.handle(Input::Text(&format!(r#"{{"t":"register","proto":2{rest}}}"#)), at(0));
+        code(drain(|| side.poll()), "unsupported_proto");
+    }
+    for proto in ["1", "\"2\"", "-1", "2.0", "null"] {
+        let mut side = daemon();
+        side.handle(Input::Text(&format!(r#"{{"t":"register","proto":{proto}}}"#)), at(0));
+        code(drain(|| side.poll()), "bad_request");
+    }
+}
+
 #[test]
 fn a_registration_of_the_wrong_form_is_refused_at_once() {
     type Change = fn(&mut Register);
@@ -148,10 +169,6 @@ fn a_registration_of_the_wrong_form_is_refused_at_once() {
 
 #[test]
 fn the_first_frame_is_register_and_comes_within_10_s() {
-    let code = |drained: Drained<DaemonSideEvent>, code: &str| {
-        assert!(drained.writes[0].contains(code), "{}", drained.writes[0]);
-        assert!(drained.close.is_some() && drained.events.is_empty());
-    };
     code(heard(&mut daemon(), &pong(), 1), "register_required");
     code(ticked(&mut daemon(), 10), "register_required");
     let mut side = daemon();
@@ -175,7 +192,19 @@ fn a_frame_without_the_right_capability_is_ignored() {
     let mut side = delivering();
     assert_eq!(heard(&mut side, &ack("tx_1", true, "0"), 1).events, []);
     assert_eq!(heard(&mut side, &ack("tx_1", true, &CAPABILITY.to_uppercase()), 1).events, []);
+    for rest in ["", r#","capability":null"#, r#","capability":7"#, r#","capability":"0""#] {
+        for frame in
+            [r#""deliver_ack","id":"tx_1""#, r#""deliver_nak","id":"tx_1""#, r#""pong""#, r#""status""#]
+        {
+            side.handle(Input::Text(&format!(r#"{{"t":{frame}{rest}}}"#)), at(1));
+            let drained = drain(|| side.poll());
+            assert_eq!((drained.events, drained.close.is_none()), (vec![], true), "{frame}{rest}");
+        }
+    }
     assert_eq!(heard(&mut side, &ack("tx_1", true, CAPABILITY), 1).events, [acked("tx_1")]);
+    let malformed = format!(r#"{{"t":"deliver_nak","id":"tx_1","capability":"{CAPABILITY}"}}"#);
+    side.handle(Input::Text(&malformed), at(1));
+    assert!(drain(|| side.poll()).close.is_some(), "whose capability is right has to say what it means");
     let mut side = daemon();
     heard(&mut side, &AdapterFrame::Register(register()), 0);
     assert_eq!(heard(&mut side, &ack("tx_1", true, ""), 1).events, [], "none was given yet");
@@ -200,6 +229,14 @@ fn a_delivery_has_one_outcome() {
     let bare = format!(r#"{{"t":"deliver_ack","id":"tx_5","capability":"{CAPABILITY}"}}"#);
     side.handle(Input::Text(&bare), at(1));
     assert_eq!(drain(|| side.poll()).events, [refused("tx_5", "adapter_ack_invalid", true)]);
+    for (id, persisted) in [("tx_6", "null"), ("tx_7", "1"), ("tx_8", "\"true\"")] {
+        side.deliver(id, "j".into(), at(1));
+        let line = format!(
+            r#"{{"t":"deliver_ack","id":"{id}","persisted":{persisted},"capability":"{CAPABILITY}"}}"#
+        );
+        side.handle(Input::Text(&line), at(1));
+        assert_eq!(drain(|| side.poll()).events, [refused(id, "adapter_ack_invalid", true)], "{persisted}");
+    }
     assert_eq!(
         heard(&mut side, &nak("tx_2", None, true), 1).events,
         [refused("tx_2", "adapter_rejected", true)]

@@ -10,7 +10,7 @@ mod tail;
 
 pub use self::lines::Lines;
 pub use self::memo::{Memo, take_memos};
-pub use self::shape::{Outcome, shape};
+pub use self::shape::{Outcome, fit, shape};
 pub use self::tail::{Tail, clip_json, json_len};
 
 use serde::Deserialize;

@@ -57,6 +57,11 @@ pub fn shape(agent: &str, outcome: &Outcome, longest: usize) -> String {
         Outcome::NotRun(why) => format!("Could not run {agent}: {why}"),
         Outcome::NoAudit => "Could not run trigger: audit unavailable.".to_owned(),
     };
+    fit(text, longest)
+}
+
+/// A reply as it is sent: at most `longest` bytes inside a JSON string.
+pub fn fit(text: String, longest: usize) -> String {
     if json_len(&text) <= longest {
         return text;
     }

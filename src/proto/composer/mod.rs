@@ -63,9 +63,9 @@ pub fn find(kind: Kind, screen: &str) -> Option<Composer> {
     let rows = rows(screen);
     let text = match kind {
         Kind::Claude => prompted(&rows),
-        Kind::Omp => boxed(&rows).or_else(|| open(&rows)),
+        Kind::Omp => boxed(&rows).or_else(|| topless(&rows)).or_else(|| open(&rows)),
         Kind::OpenCode => barred(&rows),
-        Kind::Pi => boxed(&rows).or_else(|| ruled(&rows)),
+        Kind::Pi => boxed(&rows).or_else(|| topless(&rows)).or_else(|| ruled(&rows)),
     }?;
     Some(Composer { text })
 }
@@ -183,13 +183,26 @@ fn without_hint(text: String) -> String {
 /// OMP's, and Pi's with a theme: the foot of a box in which there is room for text, and the box above it.
 fn boxed(rows: &[Row]) -> Option<String> {
     (0..rows.len()).rev().find_map(|foot| {
-        let last = foot_text(&rows[foot])?;
-        let body = rows[..foot].iter().rev().take_while(|row| wall_text(row).is_some()).count();
-        let head = rows[..foot - body].last()?.trimmed();
+        let (above, text) = box_on(rows, foot)?;
+        let head = above.last()?.trimmed();
         let is_head = head.starts_with(&['╭', '─']) && head.ends_with(&['─', '╮']);
-        let walls = rows[foot - body..foot].iter().filter_map(wall_text);
-        is_head.then(|| joined(walls.chain([last])))
+        is_head.then_some(text)
     })
+}
+
+/// The same box when it is higher than the screen, so that its head is not to be seen: walls from the first row on.
+fn topless(rows: &[Row]) -> Option<String> {
+    let foot = (0..rows.len()).rev().find(|&at| foot_text(&rows[at]).is_some())?;
+    let is_all = |above: &[Row]| above.is_empty() && foot > 0;
+    box_on(rows, foot).filter(|(above, _)| is_all(above)).map(|(_, text)| text)
+}
+
+/// The box on this foot: the rows above its walls, and what stands in it.
+fn box_on(rows: &[Row], foot: usize) -> Option<(&[Row], String)> {
+    let last = foot_text(&rows[foot])?;
+    let body = rows[..foot].iter().rev().take_while(|row| wall_text(row).is_some()).count();
+    let (above, walls) = rows[..foot].split_at(foot - body);
+    Some((above, joined(walls.iter().filter_map(wall_text).chain([last]))))
 }
 
 /// What stands in `╰─ … ─╯`; a row of the border alone has no room for text.

@@ -87,7 +87,7 @@ fn omp_writes_into_the_foot_of_a_box() {
     is_none(Kind::Omp, tool);
     is_none(Kind::Omp, "╭────┬────╮\n│ a  │ b  │\n╰────┴────╯\n");
     is_none(Kind::Omp, "╰─ a foot without a head ─╯\n");
-    is_none(Kind::Omp, "│ a │\n╰─ b ─╯\n");
+    is_none(Kind::Omp, "above\n│ a │\n╰─ b ─╯\n");
     is(Kind::Pi, &format!("{BOX_HEAD}╰─ as omp does ─╯\n"), "as omp does");
 }
 
@@ -259,4 +259,22 @@ fn no_screen_breaks_it() {
         }
         let _ = find_any(&screen);
     }
+}
+
+#[test]
+fn a_box_that_is_higher_than_the_screen_is_one_without_its_head() {
+    let text = |kind, screen| find(kind, screen).map(|composer| composer.text);
+    for kind in [Kind::Omp, Kind::Pi] {
+        let draft = "│ a long      │\n│ draft and   │\n╰─ its end   ─╯\n";
+        assert_eq!(text(kind, draft).as_deref(), Some("a long\ndraft and\nits end"), "{kind:?}");
+        assert_eq!(text(kind, "│             │\n╰─           ─╯\n").as_deref(), Some(""), "{kind:?}");
+        assert_eq!(text(kind, "╰─ a         ─╯\n"), None, "{kind:?}: a foot alone is none");
+        assert_eq!(
+            text(kind, "something\n│ a           │\n╰─ b         ─╯\n"),
+            None,
+            "{kind:?}: a box has a head"
+        );
+        assert_eq!(text(kind, "│ a           │\n╰─────────────╯\n"), None, "{kind:?}: no room for text");
+    }
+    assert_eq!(find_any("│ a │\n╰─ 1 of 3 ─╯\n"), None, "many programs draw boxes");
 }

@@ -1,4 +1,5 @@
-//! What proves that an envelope is in a session: its id, and for a reminder the number of the reminder.
+//! What proves that an envelope is in a session: its id where an envelope has it, and for a reminder the number of the
+//! reminder. That somebody mentions an id proves nothing.
 
 use memchr::memmem;
 
@@ -31,7 +32,7 @@ impl Needle {
 
     /// Whether the envelope is in `bytes`, as it is or inside a JSON string.
     pub fn is_in(&self, bytes: &[u8]) -> bool {
-        let mut found = memmem::find_iter(bytes, self.id.as_bytes());
+        let mut found = self.attributes(bytes);
         if self.redelivery == 0 {
             return found.next().is_some();
         }
@@ -45,11 +46,31 @@ impl Needle {
         })
     }
 
+    /// Where the id is an attribute `id`, whose quotes may be escaped.
+    fn attributes<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+        memmem::find_iter(bytes, self.id.as_bytes()).filter(|&at| {
+            let before = bytes[..at].strip_suffix(b"\"").map(without_backslashes);
+            let name = before.and_then(|before| before.strip_suffix(b"id="));
+            let is_name = |name: &[u8]| name.last().is_none_or(|c| !c.is_ascii_alphanumeric() && *c != b'_');
+            name.is_some_and(is_name)
+        })
+    }
+
+    /// Whether the id stands in the hint of an envelope whose beginning is not to be seen.
+    fn is_in_hint(&self, screen: &str) -> bool {
+        self.redelivery == 0 && screen.contains(&format!("reply_to=\"{}\"]", self.id))
+    }
+
     /// Whether a screen shows it, however its rows are broken.
     pub fn is_on(&self, screen: &str) -> bool {
         // Boxes stand at the ends of rows, and are no part of any id.
         let is_text = |c: &char| !c.is_whitespace() && !matches!(c, '\u{2500}'..='\u{257f}');
         let whole: String = screen.chars().filter(is_text).collect();
-        self.is_in(whole.as_bytes())
+        self.is_in(whole.as_bytes()) || self.is_in_hint(&whole)
     }
+}
+
+fn without_backslashes(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
+    &bytes[..end]
 }

@@ -403,3 +403,27 @@ fn a_reminder_is_another_envelope_than_the_first_showing() {
     assert!(second.is_on(&tag(2).replace("dlv_", "dl\n│ v_")));
     assert!(!first.is_in(b"dlv_2"));
 }
+
+#[test]
+fn who_mentions_an_id_does_not_have_the_envelope() {
+    let needle = Needle::of("tx_1", "<transit from=\"a@t\" id=\"tx_1\" schema=\"transit/1\">\nx");
+    for mention in [
+        "Message tx_1 to jess@titan: spooled",
+        "did you get \"tx_1\"?",
+        "{\"id\":\"tx_1\"}",
+        "<transit from=\"a@t\" id=\"tx_2\" reply_to=\"tx_1\" schema=\"transit/1\">",
+        "<transit_full id=\"tx_2\" conversation_id=\"tx_1\">",
+        "delivery_id=\\\"tx_1\\\"",
+    ] {
+        assert!(!needle.is_in(mention.as_bytes()) && !needle.is_on(mention), "{mention}");
+    }
+    let tag = "<transit from=\"a@t\" id=\"tx_1\" kind=\"dm\">";
+    let escaped = serde_json::to_string(tag).unwrap();
+    for shown in [tag, &escaped, &serde_json::to_string(&escaped).unwrap(), "id=\"tx_1\""] {
+        assert!(needle.is_in(shown.as_bytes()) && needle.is_on(shown), "{shown}");
+    }
+    assert!(
+        needle.is_on("of a long one\n│ [reply: send_message to=\"a@t\" reply_to=\"tx_│\n│ 1\"]"),
+        "its end"
+    );
+}

@@ -55,8 +55,9 @@ pub enum PlaceError {
 }
 
 impl Spool {
-    /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes. A name of
-    /// a session that is not connected goes to whoever declares it; `is_live` says which names are in use. What the
+    /// Gives a session its place: the declared name, else the one it had, else one that `make_up` makes for its
+    /// harness. A name of a session that is not connected goes to whoever declares it; who had it is still known, and
+    /// gets a made-up one. `is_live` says which names are in use. What the
     /// session has claimed since it declared the same name for the first time, it keeps. Mail under a name that it gives
     /// up stays where it is, because an answer may still come for it; [`readdress`](Self::readdress) moves it.
     ///
@@ -67,7 +68,7 @@ impl Spool {
         who: &Identity,
         declared: Option<&Name>,
         is_live: impl Fn(&Name) -> bool,
-        mut make_up: impl FnMut() -> Name,
+        mut make_up: impl FnMut(&Harness) -> Name,
         now: Wall,
     ) -> Result<Place, PlaceError> {
         self.write(|tx| {
@@ -77,27 +78,22 @@ impl Spool {
                 (Some(_), Some((had, _))) if same => (had.name.clone(), had.is_auto),
                 (Some(name), Some((had, _))) if *name == had.name => (name.clone(), had.is_auto),
                 (Some(name), _) => {
-                    if is_live(name) && holder(tx, name)?.is_some_and(|holder| holder != *who) {
-                        return Ok(Err(PlaceError::Taken { name: name.clone() }));
+                    if let Some(holder) = holder(tx, name)?.filter(|holder| holder != who) {
+                        if is_live(name) {
+                            return Ok(Err(PlaceError::Taken { name: name.clone() }));
+                        }
+                        let Some(other) = free(tx, &holder.harness, &mut make_up)? else {
+                            return Ok(Err(PlaceError::NoName));
+                        };
+                        give_up(tx, &holder, &other)?;
                     }
-                    tx.execute("DELETE FROM agents WHERE name = ?1", [name.as_str()])?;
                     (name.clone(), false)
                 }
                 (None, Some((had, _))) => (had.name.clone(), had.is_auto),
-                (None, None) => {
-                    let mut free = None;
-                    for _ in 0..TRIES {
-                        let name = make_up();
-                        if holder(tx, &name)?.is_none() {
-                            free = Some(name);
-                            break;
-                        }
-                    }
-                    match free {
-                        Some(name) => (name, true),
-                        None => return Ok(Err(PlaceError::NoName)),
-                    }
-                }
+                (None, None) => match free(tx, &who.harness, &mut make_up)? {
+                    Some(name) => (name, true),
+                    None => return Ok(Err(PlaceError::NoName)),
+                },
             };
             let generation = stored.as_ref().map_or(0, |(had, _)| had.generation) + 1;
             let place = Place { name, is_auto, generation };
@@ -167,6 +163,29 @@ fn holder(tx: &Transaction<'_>, name: &Name) -> rusqlite::Result<Option<Identity
         .optional()
 }
 
+/// A made-up name that nobody has.
+fn free(
+    tx: &Transaction<'_>,
+    harness: &Harness,
+    make_up: &mut impl FnMut(&Harness) -> Name,
+) -> rusqlite::Result<Option<Name>> {
+    for _ in 0..TRIES {
+        let name = make_up(harness);
+        if holder(tx, &name)?.is_none() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// A session that is not connected loses its name. How often it has registered counts on, and what it declared it may
+/// declare anew.
+fn give_up(tx: &Transaction<'_>, who: &Identity, name: &Name) -> rusqlite::Result<()> {
+    let sql = "UPDATE agents SET name = ?3, named_by = 'auto', declared = NULL
+               WHERE harness = ?1 AND session_id = ?2";
+    tx.execute(sql, (who.harness.as_str(), &who.session_id, name.as_str())).map(drop)
+}
+
 fn parsed<T>(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<T>
 where
     T: std::str::FromStr<Err = crate::addr::AddrError>,
@@ -220,12 +239,12 @@ mod tests {
         let mut spool = Spool::open(dir.path()).unwrap();
         let mut remember = |session, declared: Option<&str>, live: &str| {
             let declared = declared.map(name);
-            let mut made = ["auto-a", "auto-a", "auto-b"].into_iter().map(name).cycle();
+            let mut made = ["auto-a", "auto-b", "auto-c"].into_iter().map(name).cycle();
             spool.remember(
                 &who(session),
                 declared.as_ref(),
                 |name| name.as_str() == live,
-                || made.next().unwrap(),
+                |_| made.next().unwrap(),
                 Wall(0),
             )
         };
@@ -237,7 +256,10 @@ mod tests {
         assert_eq!(remember("1", None, "jess").unwrap(), place("jess", false, 4));
         assert!(matches!(remember("2", Some("jess"), "jess"), Err(PlaceError::Taken { .. })));
         assert_eq!(remember("2", Some("jess"), "").unwrap(), place("jess", false, 2), "its holder is gone");
-        assert_eq!(remember("1", None, "jess").unwrap(), place("auto-a", true, 1));
+        assert_eq!(remember("1", None, "jess").unwrap(), place("auto-a", true, 5), "it is the same session");
+        assert!(matches!(remember("1", Some("jess"), "jess"), Err(PlaceError::Taken { .. })));
+        assert_eq!(remember("1", Some("jess"), "").unwrap(), place("jess", false, 6), "and may have it back");
+        assert_eq!(remember("2", None, "jess").unwrap(), place("auto-b", true, 3));
         assert!(spool.knows_agent("jess").unwrap() && !spool.knows_agent("omar").unwrap());
         assert!(spool.knew_session("1", Wall(1)).unwrap() && !spool.knew_session("1", Wall(0)).unwrap());
         assert!(!spool.knew_session("3", Wall(1)).unwrap());
@@ -250,7 +272,7 @@ mod tests {
         let nobody = |_: &Name| false;
         let place = |text: &str, is_auto, generation| Place { name: name(text), is_auto, generation };
         let remember = |spool: &mut Spool, session: &str, declared: Option<&str>| {
-            let (declared, made) = (declared.map(name), || name("auto-a"));
+            let (declared, made) = (declared.map(name), |_: &Harness| name("auto-a"));
             spool.remember(&who(session), declared.as_ref(), nobody, made, Wall(0)).unwrap()
         };
         remember(&mut spool, "1", Some("jess"));
@@ -279,7 +301,7 @@ mod tests {
     fn made_up_names_run_out_in_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(dir.path()).unwrap();
-        let only = || name("only");
+        let only = |_: &Harness| name("only");
         spool.remember(&who("1"), None, |_| false, only, Wall(0)).unwrap();
         assert!(matches!(spool.remember(&who("2"), None, |_| false, only, Wall(0)), Err(PlaceError::NoName)));
     }

@@ -5,6 +5,7 @@ use rusqlite::named_params;
 
 use super::Spool;
 use super::inbox::{Delivery, put};
+use super::outbox::bury;
 use crate::clock::Wall;
 use crate::limits;
 use crate::store::StoreError;
@@ -81,6 +82,24 @@ impl Spool {
                 put(tx, bounce, now)?;
             }
             Ok(ended > 0)
+        })
+    }
+
+    /// The Worker has refused a message of this host for good: it is not tried again, and `bounce` is in its sender's
+    /// inbox, both or neither.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn refuse(
+        &mut self,
+        id: &str,
+        error: &str,
+        bounce: Option<&Delivery>,
+        now: Wall,
+    ) -> Result<(), StoreError> {
+        self.write(|tx| {
+            bury(tx, id, error, now)?;
+            bounce.map_or(Ok(()), |bounce| put(tx, bounce, now))
         })
     }
 }
@@ -164,5 +183,33 @@ mod tests {
             );
         }
         assert_eq!(spool.local_deliveries(here).unwrap()[0].state, LocalState::Refused);
+    }
+
+    #[test]
+    fn a_refusal_and_the_word_of_it_are_kept_together_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(dir.path()).unwrap();
+        let (id, bounce) = ("tx_000000000001", delivery("tx_000000000002", "jess"));
+        let entry = NewEntry {
+            id,
+            kind: EntryKind::Message,
+            dest: "omar@nowhere",
+            from: Some("jess@titan"),
+            reply_to: None,
+            event_key: None,
+            body: b"hi",
+            secret: None,
+        };
+        spool.outbox().add(&entry, NOW).unwrap();
+        let has_bounce = |spool: &Spool| spool.due("jess", NOW, 9).unwrap() == [bounce.clone()];
+        let dead = |spool: &mut Spool| spool.outbox().counts().unwrap().dead;
+        let no = "CREATE TRIGGER no BEFORE INSERT ON inbox BEGIN SELECT RAISE(ABORT, 'no'); END";
+        spool.write(|tx| tx.execute_batch(no)).unwrap();
+        assert!(spool.refuse(id, "no_route", Some(&bounce), NOW).is_err());
+        assert_eq!((dead(&mut spool), has_bounce(&spool)), (0, false));
+        spool.write(|tx| tx.execute_batch("DROP TRIGGER no")).unwrap();
+        spool.refuse(id, "no_route", Some(&bounce), NOW).unwrap();
+        spool.refuse(id, "no_route", Some(&bounce), NOW).unwrap();
+        assert_eq!((dead(&mut spool), has_bounce(&spool)), (1, true), "once");
     }
 }

@@ -218,14 +218,7 @@ impl Outbox<'_> {
     /// # Errors
     /// Whatever the disk says.
     pub fn dead(&mut self, id: &str, error: &str, now: Wall) -> Result<(), StoreError> {
-        self.0.write(|tx| {
-            tx.prepare_cached(
-                "UPDATE outbox SET attempts = attempts + (state = 'claimed'), state = 'dead', claim_pid = NULL,
-                 claim_start = NULL, error = ?2, updated_at = ?3 WHERE id = ?1 AND state <> 'sent'",
-            )?
-            .execute(params![id, error, now.0])
-            .map(drop)
-        })
+        self.0.write(|tx| bury(tx, id, error, now))
     }
 
     /// The entry of this id.
@@ -458,6 +451,16 @@ fn mark_claimed(tx: &Transaction<'_>, mut entry: Entry, by: Process, now: Wall) 
     .execute(params![entry.id, by.pid, by.start_time.cast_signed(), now.0])?;
     (entry.state, entry.updated_at) = (State::Claimed, now);
     Ok(entry)
+}
+
+/// An entry will not be tried again, unless it was sent.
+pub(super) fn bury(tx: &Transaction<'_>, id: &str, error: &str, now: Wall) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE outbox SET attempts = attempts + (state = 'claimed'), state = 'dead', claim_pid = NULL,
+         claim_start = NULL, error = ?2, updated_at = ?3 WHERE id = ?1 AND state <> 'sent'",
+    )?
+    .execute(params![id, error, now.0])
+    .map(drop)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ mod tests {
         let mut spool = Spool::open(dir.path()).unwrap();
         let who = Identity { harness: "pi".parse().unwrap(), session_id: "1".into() };
         let name = |text: &str| text.parse::<Name>().unwrap();
-        spool.remember(&who, Some(&name("jess")), |_| false, || name("a"), NOW).unwrap();
+        spool.remember(&who, Some(&name("jess")), |_| false, |_| name("a"), NOW).unwrap();
         let (seen, waits) = ("tx_000000000001", "tx_000000000002");
         spool.receive(&[delivery(seen, "jess"), delivery(waits, "jess")], NOW).unwrap();
         spool.injected(seen, "jess", NOW).unwrap();

@@ -1,9 +1,13 @@
 //! Who gets a place on `agent.sock`, and which.
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
 use serde_json::{Value, json};
 
-use super::world::{Adapter, Worker, ask, enrolled, outcome, registration, start, status_until};
-use crate::support::Home;
+use super::world::{Adapter, Worker, ask, enrolled, nobody, outcome, registration, start, status_until};
+use crate::support::{Home, LONG};
 
 fn refused(home: &Home, frame: &Value) -> String {
     let mut adapter = Adapter::connect(home);
@@ -120,4 +124,20 @@ fn a_socket_s_place_that_is_taken_is_not_cleared() {
     assert_eq!(code, 73);
     assert!(err.contains("agent.sock"), "{err}");
     assert_eq!(std::fs::read(home.data().join("agent.sock")).unwrap(), b"precious");
+}
+
+#[test]
+fn a_call_ends_with_its_newline_or_with_what_the_caller_writes() {
+    let home = enrolled(nobody());
+    let _daemon = start(&home);
+    for (call, is_answered) in [("{\"op\":\"status\"}", true), ("{\"op\":\"sta", false)] {
+        let mut stream = UnixStream::connect(home.data().join("transit.sock")).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(call.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["ok"], is_answered, "{answer}");
+    }
 }

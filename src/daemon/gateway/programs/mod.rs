@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::message::{Message, handle};
+use super::super::agents::made_up;
 use super::super::dispatch::{Carrier, Dispatch};
 use super::super::host::{Host, Reread};
 use super::super::session::{Mailbox, Session, Way};
@@ -301,7 +302,7 @@ impl Desk {
         }
         let mut spool = self.host.spool().map_err(|err| told(&err))?;
         let place = spool
-            .remember(&who, Some(&name), |_| false, || name.clone(), self.host.wall())
+            .remember(&who, Some(&name), |_| false, made_up, self.host.wall())
             .map_err(|err| told(&err))?;
         let processes = Arc::<Mutex<Vec<Process>>>::default();
         let session = Session {

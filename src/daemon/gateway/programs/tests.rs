@@ -33,7 +33,7 @@ impl World {
         let jess = Identity { harness: "claude".parse().unwrap(), session_id: "1".into() };
         let name = "jess".parse().unwrap();
         let place =
-            host.spool().unwrap().remember(&jess, Some(&name), |_| false, || name.clone(), host.wall());
+            host.spool().unwrap().remember(&jess, Some(&name), |_| false, |_| name.clone(), host.wall());
         place.unwrap();
         let programs = Some(Programs::start(Home::at(dir.path()), &host).unwrap());
         let world = Self { dir, host, programs };
