@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::host::{Host, SendOutcome};
 use super::near;
 use super::session::Session;
+use super::trouble::Trouble;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits;
@@ -53,6 +54,8 @@ pub(super) struct Dispatch {
     unsettled: Vec<(String, Answered)>,
     /// When to look again at the latest.
     look_at: Option<Mono>,
+    /// With the spool.
+    trouble: Trouble,
 }
 
 impl Dispatch {
@@ -60,7 +63,8 @@ impl Dispatch {
     pub(super) fn new(mut spool: Spool, agent: &str, now: Mono) -> Result<Self, StoreError> {
         spool.release(agent)?;
         let (open, unsettled) = (BTreeSet::new(), Vec::new());
-        Ok(Self { spool, agent: agent.to_owned(), open, unsettled, look_at: Some(now) })
+        let (agent, trouble) = (agent.to_owned(), Trouble::default());
+        Ok(Self { spool, agent, open, unsettled, look_at: Some(now), trouble })
     }
 
     /// Gives the agent another name; everything of it goes along.
@@ -109,9 +113,17 @@ impl Dispatch {
             return;
         }
         self.look_at = None;
-        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
-            tracing::error!(agent = self.agent, %err, "could not move a delivery; trying again");
-            self.look_at = Some(now + SPOOL_FAILED);
+        match self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
+            Ok(()) if self.trouble.is_over() => {
+                tracing::info!(agent = self.agent, "deliveries are moved again");
+            }
+            Ok(()) => {}
+            Err(err) => {
+                if let Some(untold) = self.trouble.seen(now) {
+                    tracing::error!(agent = self.agent, %err, untold, "could not move a delivery; trying again");
+                }
+                self.look_at = Some(now + SPOOL_FAILED);
+            }
         }
     }
 
@@ -212,5 +224,59 @@ impl Dispatch {
             tracing::error!(agent = self.agent, %err, "could not settle a delivery; the Worker will ask again");
         }
         host.uplink.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::daemon::gateway::tests::host;
+
+    struct Nowhere;
+
+    impl Carrier for Nowhere {
+        fn deliver(&mut self, _: &str, _: String, _: Mono) {}
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_spool_that_cannot_be_used_is_told_once_and_looked_at_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host(dir.path());
+        let mut dispatch = Dispatch::new(host.spool().unwrap(), "bob", host.now()).unwrap();
+        for entry in std::fs::read_dir(&host.paths.data).unwrap() {
+            let path = entry.unwrap().path();
+            let length = path.metadata().unwrap().len();
+            if path.file_name().unwrap().to_str().unwrap().starts_with("spool.db") {
+                std::fs::write(&path, vec![b'?'; usize::try_from(length).unwrap()]).unwrap();
+            }
+        }
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..5 {
+                dispatch.look(host.now());
+                dispatch.advance(&host, &mut Nowhere);
+                assert!(dispatch.next().is_some_and(|at| at > host.now()), "it is tried again");
+            }
+        });
+        let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(told.matches("could not move a delivery").count(), 1, "{told}");
     }
 }
