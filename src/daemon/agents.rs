@@ -54,6 +54,7 @@ pub(super) fn serve(host: &Arc<Host>, stream: UnixStream, peer: Peer, wake: Wake
     if let Some((session, dispatch)) = connection.session {
         session.mailbox.close();
         dispatch.end(host, &session);
+        session.mailbox.over();
         tracing::info!(agent = %session.place.name, "the session is gone");
     }
 }
@@ -115,6 +116,9 @@ impl Connection<'_> {
 
     /// Takes everything that has happened since the last wait.
     fn hear(&mut self) {
+        // Asked before the last line is read: what was said before the session was taken over counts.
+        let over = self.session.as_ref().map(|(session, _)| &session.mailbox);
+        let (is_replaced, is_ended) = over.map_or((false, false), |it| (it.is_replaced(), it.is_ended()));
         loop {
             let now = self.host.now();
             match self.socket.read() {
@@ -133,11 +137,11 @@ impl Connection<'_> {
             self.machine.handle(Input::Tick, now);
         }
         self.claims();
-        if let Some((session, dispatch)) = &mut self.session {
-            if session.mailbox.is_replaced() {
+        if let Some((_, dispatch)) = &mut self.session {
+            if is_replaced {
                 // With a word to it: an adapter that reconnects by itself would take the session back at once.
                 self.machine.refuse("replaced", "another process has taken the session over");
-            } else if session.mailbox.is_ended() {
+            } else if is_ended {
                 self.machine.close();
             }
             dispatch.look(now);
@@ -264,9 +268,10 @@ impl Connection<'_> {
             mailbox: Mailbox::new(self.wake.clone()),
             place,
         };
-        let dispatch = Dispatch::new(spool, session.place.name.as_str(), self.host.now())
+        let now = self.host.now();
+        let mut dispatch = Dispatch::new(spool, session.place.name.as_str(), now)
             .map_err(|err| failed("name_persistence_failed", &err))?;
-        self.host.registry.enter(session.clone());
+        dispatch.follow(self.host.registry.enter(session.clone()), now);
         Ok((session, dispatch))
     }
 }

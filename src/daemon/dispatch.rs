@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::host::{Host, SendOutcome};
 use super::near;
-use super::session::Session;
+use super::session::{Mailbox, Session};
 use super::trouble::Trouble;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
@@ -21,6 +21,8 @@ use crate::store::spool::Spool;
 use crate::store::spool::agents::{Identity, Place, PlaceError};
 use crate::store::spool::inbox::{LONGEST_WAIT, Outcome};
 
+/// Longest time that whoever served the session before has to settle what it has heard.
+const HAND_OVER: Duration = Duration::from_secs(2);
 /// Wait after the spool could not be read or written.
 const SPOOL_FAILED: Duration = Duration::from_secs(1);
 
@@ -52,6 +54,9 @@ pub(super) struct Dispatch {
     open: BTreeSet<String>,
     /// Answers of the session that the spool has not taken yet.
     unsettled: Vec<(String, Answered)>,
+    /// Those who served the session before, and until when they are waited for.
+    older: Vec<Mailbox>,
+    older_until: Mono,
     /// When to look again at the latest.
     look_at: Option<Mono>,
     /// With the spool.
@@ -62,9 +67,25 @@ impl Dispatch {
     /// Takes over what is kept for the agent of a session that has just registered.
     pub(super) fn new(mut spool: Spool, agent: &str, now: Mono) -> Result<Self, StoreError> {
         spool.release(agent)?;
-        let (open, unsettled) = (BTreeSet::new(), Vec::new());
-        let (agent, trouble) = (agent.to_owned(), Trouble::default());
-        Ok(Self { spool, agent, open, unsettled, look_at: Some(now), trouble })
+        let (open, unsettled, older, trouble) = Default::default();
+        let (agent, older_until, look_at) = (agent.to_owned(), now, Some(now));
+        Ok(Self { spool, agent, open, unsettled, older, older_until, look_at, trouble })
+    }
+
+    /// Hands nothing over before these, which served the session until now, have settled what they have heard: what
+    /// was acknowledged before the session came again is not to be shown again.
+    pub(super) fn follow(&mut self, older: Vec<Mailbox>, now: Mono) {
+        self.older = older;
+        self.older_until = now + HAND_OVER;
+    }
+
+    /// Whether nobody is waited for any more.
+    fn has_taken_over(&mut self, now: Mono) -> bool {
+        if now >= self.older_until {
+            self.older.clear();
+        }
+        self.older.retain(|older| !older.is_over());
+        self.older.is_empty()
     }
 
     /// Gives the agent another name; everything of it goes along.
@@ -195,6 +216,10 @@ impl Dispatch {
 
     fn hand_over(&mut self, host: &Host, carrier: &mut impl Carrier, now: Mono) -> Result<(), StoreError> {
         if host.is_paused() {
+            return Ok(());
+        }
+        if !self.has_taken_over(now) {
+            self.look_at = Some(self.older_until);
             return Ok(());
         }
         let wall = host.wall();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::session::Session;
+use super::session::{Mailbox, Session};
 use crate::addr::Name;
 use crate::proto::wire::AgentInfo;
 use crate::store::process::Process;
@@ -60,20 +60,23 @@ impl Registry {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a session in its place. An older connection of the same session ends.
-    pub(super) fn enter(&self, session: Session) {
+    /// Puts a session in its place. An older connection of the same session ends; it is answered here, for it may
+    /// have heard what is not in the spool yet.
+    pub(super) fn enter(&self, session: Session) -> Vec<Mailbox> {
         let mut inner = self.inner();
-        inner.sessions.retain(|_, older| {
-            let is_same = older.who == session.who;
-            if is_same {
-                older.mailbox.replace();
-            }
-            !is_same
-        });
-        if let Some(older) = inner.sessions.insert(session.place.name.clone(), session) {
-            older.mailbox.replace();
-        }
+        let is_older = |name: &Name, other: &Session| other.who == session.who || *name == session.place.name;
+        let names: Vec<Name> = inner
+            .sessions
+            .iter()
+            .filter(|(name, other)| is_older(name, other))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let older: Vec<Mailbox> =
+            names.iter().filter_map(|name| inner.sessions.remove(name)).map(|it| it.mailbox).collect();
+        older.iter().for_each(|older| older.replace(&session.mailbox));
+        inner.sessions.insert(session.place.name.clone(), session);
         inner.changed(true);
+        older
     }
 
     /// Takes a session out; answers whether it was still there, and not replaced.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::claim::{Claim, Claims};
 use crate::addr::Name;
@@ -20,11 +20,20 @@ pub(super) struct Mailbox {
     replaced: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     claims: Arc<Claims>,
+    over: Arc<Mutex<Over>>,
+}
+
+/// Whether a thread has settled the last of its session, and who waits for that.
+#[derive(Debug, Default)]
+struct Over {
+    is_over: bool,
+    successors: Vec<Wake>,
 }
 
 impl Mailbox {
     pub(super) fn new(wake: Wake) -> Self {
-        Self { wake, replaced: Arc::default(), ended: Arc::default(), claims: Arc::default() }
+        let (replaced, ended, claims, over) = Default::default();
+        Self { wake, replaced, ended, claims, over }
     }
 
     /// Asks the thread to give its session another name; nothing is answered once the session is over.
@@ -55,9 +64,26 @@ impl Mailbox {
     }
 
     /// A newer connection takes the session over.
-    pub(super) fn replace(&self) {
+    pub(super) fn replace(&self, successor: &Self) {
+        self.lock_over().successors.push(successor.wake.clone());
         self.replaced.store(true, Ordering::Release);
         self.wake.wake();
+    }
+
+    /// All that the session has said is in the spool: whoever took it over can go on.
+    pub(super) fn over(&self) {
+        let mut over = self.lock_over();
+        over.is_over = true;
+        over.successors.drain(..).for_each(|successor| successor.wake());
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock_over().is_over
+    }
+
+    fn lock_over(&self) -> MutexGuard<'_, Over> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session has to register again.

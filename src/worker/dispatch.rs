@@ -37,6 +37,10 @@ pub(super) struct Dispatch {
     /// Boxed: a node of the tree has room for eleven, and most hosts have few agents.
     queues: BTreeMap<String, Box<AgentQueue>>,
     sent: u64,
+    /// Refusals that the ledger does not have yet, by their numbers, and the agents that they are of. Until it has
+    /// them, nothing goes out to these: what comes after the refused message must not pass it.
+    refusals: BTreeMap<u64, String>,
+    refused: u64,
     /// What went out and is not recorded yet.
     unrecorded: Vec<Sent>,
     /// When something that was sent or refused is due again.
@@ -48,25 +52,27 @@ pub(super) struct Dispatch {
 impl Dispatch {
     pub(super) fn new(app: App, handle: Arc<Handle>) -> Self {
         let owner = handle.owner.clone();
-        let (present, queues) = Default::default();
-        let unrecorded = Vec::new();
+        let (present, queues, refusals, unrecorded) = Default::default();
+        let (sent, refused) = (0, 0);
         let (retry_at, is_behind) = (None, false);
-        Self { app, handle, owner, present, queues, sent: 0, unrecorded, retry_at, is_behind }
+        Self { app, handle, owner, present, queues, sent, refusals, refused, unrecorded, retry_at, is_behind }
     }
 
     /// The roster is in the ledger: whoever is on it gets what is due.
     pub(super) fn present(&mut self, agents: BTreeSet<String>) {
-        self.queues
-            .retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty() || queue.refusals > 0);
+        self.queues.retain(|agent, queue| agents.contains(agent) || !queue.flights.is_empty());
         self.present = agents;
         self.look_at_all();
     }
 
     /// An agent has another name, and with it what is under way to it.
     pub(super) fn renamed(&mut self, old: &str, new: &str) {
-        if let Some(queue) = self.queues.remove(old) {
+        if let Some(mut queue) = self.queues.remove(old) {
+            // Whoever had the name before may have left something unanswered.
+            queue.flights.extend(self.queues.remove(new).map(|before| before.flights).into_iter().flatten());
             self.queues.insert(new.to_owned(), queue);
         }
+        self.refusals.values_mut().filter(|agent| *agent == old).for_each(|agent| new.clone_into(agent));
     }
 
     /// Something new is in an agent's queue.
@@ -147,19 +153,19 @@ impl Dispatch {
         Some(flight.seq)
     }
 
-    /// The answer was a refusal, which is on its way to the ledger. Whoever is answered here is to be told to
-    /// [`recorded`](Self::recorded) when it has arrived, or has failed to.
-    pub(super) fn refused(&mut self, id: &str, agent: Option<&str>) -> Option<String> {
+    /// The answer was a refusal, which is on its way to the ledger. The number that is answered here is to be told to
+    /// [`recorded`](Self::recorded) when it has arrived, or has failed to. It is no name: the agent may have another
+    /// one by then.
+    pub(super) fn refused(&mut self, id: &str, agent: Option<&str>) -> Option<u64> {
         let (agent, _) = self.answered(id, agent)?;
-        self.queues.get_mut(&agent)?.refusals += 1;
-        Some(agent)
+        self.refused += 1;
+        self.refusals.insert(self.refused, agent);
+        Some(self.refused)
     }
 
-    /// The ledger has a refusal of this agent.
-    pub(super) fn recorded(&mut self, agent: &str) {
-        if let Some(queue) = self.queues.get_mut(agent) {
-            queue.refusals = queue.refusals.saturating_sub(1);
-        }
+    /// The ledger has this refusal.
+    pub(super) fn recorded(&mut self, refusal: u64) {
+        self.refusals.remove(&refusal);
     }
 
     /// Sends what is due to whoever has something to look for.
@@ -168,8 +174,8 @@ impl Dispatch {
             .queues
             .iter()
             .filter(|(_, queue)| queue.messages.is_wanting() || queue.deliveries.is_wanting())
-            .filter(|(_, queue)| queue.refusals == 0)
             .filter(|(agent, _)| self.present.contains(*agent))
+            .filter(|(agent, _)| !self.refusals.values().any(|refusing| refusing == *agent))
             .map(|(agent, _)| agent.clone())
             .collect();
         let mut sent = std::mem::take(&mut self.unrecorded);

@@ -36,8 +36,8 @@ pub(super) enum Note {
     Answer { rid: String, result: Result<Value, RpcError>, owed: usize },
     /// A roster is committed.
     Roster(BTreeSet<String>),
-    /// A refusal of this agent is in the ledger, or failed to get there.
-    Recorded(String),
+    /// The refusal of this number is in the ledger, or failed to get there.
+    Recorded(u64),
     /// Others waited behind something that is gone.
     Moved(String),
     /// A refused delivery is due again then.
@@ -214,7 +214,7 @@ impl Link {
                 self.end.rpc_result(&rid, result);
             }
             Note::Roster(agents) => self.dispatch.present(agents),
-            Note::Recorded(agent) => self.dispatch.recorded(&agent),
+            Note::Recorded(refusal) => self.dispatch.recorded(refusal),
             Note::Moved(agent) => self.dispatch.moved(agent),
             Note::Later(at) => self.dispatch.later(at),
         }

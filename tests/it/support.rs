@@ -7,11 +7,14 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
+
+use rustix::net::{self, AddressFamily, SocketType};
 
 /// Far longer than anything here takes; a test that reaches it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -118,7 +121,10 @@ impl Background {
 
     /// The next line of its stdout.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(LONG).expect("a line comes on stdout")
+        self.lines.recv_timeout(LONG).unwrap_or_else(|why| {
+            let said: Vec<String> = self.errors.try_iter().collect();
+            panic!("no line comes on stdout, {why}; stderr: {said:#?}")
+        })
     }
 
     /// The next line of its stderr.
@@ -230,6 +236,29 @@ pub(crate) fn eventually_within<T>(longest: Duration, mut look: impl FnMut() -> 
         }
         assert!(Instant::now() < deadline, "it did not come about within {longest:?}");
         std::thread::sleep(longest / 6_000);
+    }
+}
+
+/// A port of this machine at which nobody listens, and which nobody else gets meanwhile.
+#[allow(dead_code)] // of the two test programs that share this file, only it keeps some free
+pub(crate) struct Nobody {
+    socket: OwnedFd,
+    pub(crate) at: SocketAddr,
+}
+
+#[allow(dead_code)]
+impl Nobody {
+    pub(crate) fn new() -> Self {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let at = net::getsockname(&socket).unwrap().try_into().unwrap();
+        Self { socket, at }
+    }
+
+    /// From now on somebody does.
+    pub(crate) fn listen(self) -> TcpListener {
+        net::listen(&self.socket, 128).unwrap();
+        self.socket.into()
     }
 }
 

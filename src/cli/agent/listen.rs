@@ -57,31 +57,35 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let mut session = Session::new(args.identity.register("transit-agent listen")?)?;
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let mut answers = Some(Answers::new());
-    loop {
+    let end = loop {
         // Of stdout only its end is waited for, which poll tells unasked.
         let open = [(stdout.as_fd(), PollFlags::empty()), (stdin.as_fd(), PollFlags::IN)];
         let watched = if answers.is_some() { &open[..] } else { &open[..1] };
-        match session.next(watched, None)? {
-            Next::Stop => break,
-            Next::Due => {}
+        let printed = match session.next(watched, None)? {
+            Next::Stop => break Ok(Exit::Ok),
+            Next::Due => Ok(()),
             Next::Registered { agent, address, generation } => {
-                print(&Heard::Registered { agent, address, generation })?;
+                print(&Heard::Registered { agent, address, generation })
             }
             Next::Deliver { id, envelope } => {
-                print(&Heard::Deliver { id: id.clone(), envelope })?;
-                if args.auto_ack {
+                let printed = print(&Heard::Deliver { id: id.clone(), envelope });
+                if args.auto_ack && printed.is_ok() {
                     session.say(Answer::Ack { id })?;
                 }
+                printed
             }
-            Next::Ready(ready) if ready[0] => break,
-            Next::Ready(_) => hear(&mut answers, &mut session)?,
+            Next::Ready(ready) if ready[0] => break Ok(Exit::Ok),
+            Next::Ready(_) => Ok(hear(&mut answers, &mut session)?),
+        };
+        if let Err(failure) = printed {
+            break Err(failure);
         }
-    }
-    // Whoever said something and then ended this process has said it.
+    };
+    // Whoever said something and then ended this process, or stopped reading, has said it.
     while answers.is_some() && is_ready(stdin.as_fd()) {
         hear(&mut answers, &mut session)?;
     }
-    Ok(Exit::Ok)
+    end
 }
 
 /// Says what stdin has, which does not wait when it is ready; `answers` are gone once it has ended.

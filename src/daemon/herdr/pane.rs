@@ -102,6 +102,7 @@ pub(super) fn run(host: &Arc<Host>, socket: &Socket, shared: &Shared, session: S
     }
     session.mailbox.close();
     dispatch.end(host, &session);
+    session.mailbox.over();
     tracing::info!(agent = %session.place.name, pane = shared.agent.pane_id, "the pane's agent is gone");
 }
 
@@ -309,6 +310,7 @@ impl Line<'_> {
         let one_at_a_time = locked(&self.host.registering);
         self.host.registry.enter(session.clone());
         self.session.mailbox.close();
+        self.session.mailbox.over();
         self.session = session;
         let moved = self.host.spool().and_then(|mut spool| {
             spool.readdress(&old, &new)?;

@@ -348,9 +348,10 @@ impl Roster<'_> {
         let status = agent.status.as_str().to_owned();
         let session = Session { who, place, address, way, status, cwd, title, mailbox };
         let spool = self.host.spool().map_err(|err| err.to_string())?;
-        let dispatch = Dispatch::new(spool, session.place.name.as_str(), self.host.now());
-        let dispatch = dispatch.map_err(|err| err.to_string())?;
-        self.host.registry.enter(session.clone());
+        let now = self.host.now();
+        let dispatch = Dispatch::new(spool, session.place.name.as_str(), now);
+        let mut dispatch = dispatch.map_err(|err| err.to_string())?;
+        dispatch.follow(self.host.registry.enter(session.clone()), now);
         Ok((session, shared, dispatch))
     }
 

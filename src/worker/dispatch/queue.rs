@@ -28,9 +28,6 @@ pub(super) struct AgentQueue {
     pub(super) behind: bool,
     /// Something was held when it was looked at last, and others may have been passed over for it.
     pub(super) held: bool,
-    /// Refusals that the ledger does not have yet. Until it has, nothing goes out: what comes after the refused
-    /// message must not pass it.
-    pub(super) refusals: u32,
 }
 
 impl AgentQueue {

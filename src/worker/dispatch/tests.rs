@@ -4,7 +4,7 @@ use super::*;
 use crate::proto::wire::{SendFrame, WorkerConfig};
 use crate::proto::{Input, Output};
 use crate::store::ledger::roster::tests::{agent, enrol};
-use crate::store::ledger::{Db, directory};
+use crate::store::ledger::{Db, directory, roster};
 use crate::store::seal::MasterKey;
 use crate::worker::Limits;
 use crate::worker::app::Shared;
@@ -109,8 +109,25 @@ fn nothing_passes_a_refused_message_while_its_refusal_is_on_its_way_to_the_ledge
     world.take(2);
     assert!(world.sent().is_empty());
     world.refuse(1);
-    world.dispatch.recorded(&waiting);
+    world.dispatch.recorded(waiting);
     assert!(world.sent().is_empty(), "now the ledger holds it");
+}
+
+#[test]
+fn an_agent_that_is_renamed_while_a_refusal_is_on_its_way_to_the_ledger_still_gets_its_mail() {
+    let mut world = world();
+    world.take(1);
+    assert_eq!(world.sent(), [1]);
+    let waiting = world.dispatch.refused("tx_000000000001", None).unwrap();
+    world.take_from("abe@alpha", 2);
+    world.dispatch.renamed("bob", "rob");
+    world.refuse(1);
+    let (org_id, now) = (world.dispatch.owner.org_id.clone(), world.app.wall());
+    world.app.db.write(move |tx| roster::rename(tx, &org_id, "beta", ("bob", "rob"), now)).unwrap();
+    world.dispatch.present(BTreeSet::from(["rob".to_owned()]));
+    assert!(world.sent().is_empty(), "the link has not heard that it is in the ledger");
+    world.dispatch.recorded(waiting);
+    assert_eq!(world.sent(), [2], "another pair");
 }
 
 #[test]
@@ -164,7 +181,7 @@ fn a_refusal_that_does_not_reach_the_ledger_holds_nobody_up_for_ever() {
     assert_eq!(world.sent(), [1]);
     let waiting = world.dispatch.refused("tx_000000000001", Some("bob")).unwrap();
     world.take(2);
-    world.dispatch.recorded(&waiting);
+    world.dispatch.recorded(waiting);
     assert_eq!(world.sent(), [2]);
     assert_eq!(world.dispatch.refused("tx_000000000009", Some("eve")), None, "nobody's");
 }

@@ -158,8 +158,8 @@ impl Link {
             move |outcome| {
                 noting(outcome);
                 // The link may be gone, and with it what waits.
-                if let Some(agent) = waiting {
-                    tell.send(Note::Recorded(agent));
+                if let Some(refusal) = waiting {
+                    tell.send(Note::Recorded(refusal));
                 }
             },
         );

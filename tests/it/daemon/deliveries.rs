@@ -87,6 +87,26 @@ fn many_deliveries_keep_their_order_and_each_gets_its_own_answer() {
 }
 
 #[test]
+fn what_was_acknowledged_right_before_a_session_came_again_is_not_delivered_again() {
+    let worker = Worker::start();
+    let home = enrolled(worker.at);
+    let _daemon = start(&home);
+    let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
+    roster_with(&worker, "jess");
+    for round in 0..10 {
+        let ids: Vec<String> = (0..10).map(|n| format!("tx_{round:06x}{n:06x}")).collect();
+        for id in &ids {
+            worker.deliver(id, "jess", id);
+        }
+        for id in &ids {
+            assert_eq!(jess.delivery(), *id);
+        }
+        ids.iter().for_each(|id| jess.ack(id));
+        jess = Adapter::register(&home, "s1", Some("jess")).0;
+    }
+}
+
+#[test]
 fn refusals_are_told_as_they_are_and_a_late_ack_still_settles() {
     let worker = Worker::start();
     let home = enrolled(worker.at);

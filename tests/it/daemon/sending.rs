@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use transit::proto::wire::{NakCode, RpcError, SendFrame, WorkerEvent};
 
 use super::world::{Adapter, Order, Worker, ask, enrolled, nobody, start, status_until};
-use crate::support::{Home, eventually};
+use crate::support::{Home, Nobody, eventually};
 
 /// Calls from a thread of its own, for calls that wait for what the test does.
 fn ask_beside<'a>(
@@ -57,10 +57,8 @@ fn a_message_is_committed_when_the_worker_says_so() {
 
 #[test]
 fn a_message_outlives_the_absence_of_the_worker_and_a_killed_daemon() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    drop(listener);
-    let home = enrolled(at);
+    let worker = Nobody::new();
+    let home = enrolled(worker.at);
     let mut daemon = start(&home);
     let (_jess, _) = Adapter::register(&home, "s1", Some("jess"));
     let answer = ask(&home, &send("omar@hermes", "hello"));
@@ -68,7 +66,7 @@ fn a_message_outlives_the_absence_of_the_worker_and_a_killed_daemon() {
     assert_eq!(ask(&home, &json!({ "op": "status" }))["outbox"], 1);
     daemon.signal(rustix::process::Signal::KILL);
     daemon.wait();
-    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    let worker = Worker::on(worker.listen());
     let mut daemon = start(&home);
     let frame = sent(&worker);
     assert_eq!(json!(frame.id), answer["id"]);
@@ -87,13 +85,13 @@ fn a_message_outlives_the_absence_of_the_worker_and_a_killed_daemon() {
 
 #[test]
 fn a_sender_that_did_not_wait_hears_of_a_refusal_from_the_system() {
-    let at = nobody();
-    let home = enrolled(at);
+    let worker = Nobody::new();
+    let home = enrolled(worker.at);
     let _daemon = start(&home);
     let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
     let answer = ask(&home, &send("omar@nowhere", "hello"));
-    assert_eq!(answer["state"], "spooled");
-    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    assert_eq!(answer["state"], "spooled", "{answer}");
+    let worker = Worker::on(worker.listen());
     worker.order(Order::SendNak(answer["id"].as_str().unwrap().to_owned(), NakCode::NoRoute));
     let frame = jess.next().unwrap();
     let envelope = frame["envelope"].as_str().unwrap();
@@ -209,8 +207,8 @@ fn without_a_worker_the_sender_hears_once_that_its_message_was_refused() {
 
 #[test]
 fn a_message_within_a_host_is_there_at_once_and_its_echo_is_not_shown() {
-    let at = nobody();
-    let home = enrolled(at);
+    let worker = Nobody::new();
+    let home = enrolled(worker.at);
     let _daemon = start(&home);
     let (mut jess, _) = Adapter::register(&home, "s1", Some("jess"));
     assert_eq!(ask(&home, &send("nobody@titan", "hello"))["code"], "agent_not_found");
@@ -223,7 +221,7 @@ fn a_message_within_a_host_is_there_at_once_and_its_echo_is_not_shown() {
         assert_eq!(answer["state"], "injected", "without a Worker");
         answer["id"].as_str().unwrap().to_owned()
     });
-    let worker = Worker::on(std::net::TcpListener::bind(at).unwrap());
+    let worker = Worker::on(worker.listen());
     assert_eq!(sent(&worker).id, id, "the ledger gets it all the same");
     worker.order(Order::SendAck(id.clone()));
     worker.deliver(&id, "jess", "the echo");

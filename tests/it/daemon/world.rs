@@ -15,7 +15,7 @@ use transit::proto::{Input, Output};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::{Message, WebSocket};
 
-use crate::support::{Background, Home, LONG, eventually};
+use crate::support::{Background, Home, LONG, Nobody, eventually};
 
 pub(super) const TOKEN: &str = "t0ken-of-titan";
 /// How long the scripted Worker listens before it looks for orders.
@@ -315,9 +315,13 @@ pub(super) fn impostor(says: &'static [u8], holds_on: bool) -> SocketAddr {
     at
 }
 
-/// An address at which nobody listens.
+/// An address at which nobody will ever listen.
 pub(super) fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let nobody = Nobody::new();
+    let at = nobody.at;
+    // The port is kept for as long as this test program runs.
+    std::mem::forget(nobody);
+    at
 }
 
 /// Runs a program to its end: its exit code, stdout and stderr.

@@ -13,7 +13,7 @@ use tungstenite::{Message, WebSocket};
 
 use super::{Dump, NAME, scripted};
 use crate::rig::Rig;
-use crate::support::{Background, Home, LONG, text};
+use crate::support::{Background, Home, LONG, Nobody, text};
 
 /// Takes one WebSocket and does with it what `serve` says; hands on its request.
 fn server<T: Send + 'static>(
@@ -117,7 +117,8 @@ fn what_is_no_websocket_is_told_apart() {
         assert!(text(&run.stderr).contains(&status.to_string()));
         assert_eq!(text(&run.stderr).contains("--token-file"), exit == 77);
     }
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = Nobody::new();
+    let free = nobody.at;
     assert_eq!(connect(&home, free, &[], b"").status.code(), Some(69));
     assert_eq!(connect(&home, free, &["--token-file", "missing"], b"").status.code(), Some(66));
     home.file("empty", "\n");

@@ -14,7 +14,7 @@ use tungstenite::{Bytes, Message, WebSocket};
 use super::sender::Sender;
 use super::{Dump, NAME, assert_clean, scripted, words};
 use crate::rig::Rig;
-use crate::support::{Background, Home, LONG, Sink, eventually, text};
+use crate::support::{Background, Home, LONG, Nobody, Sink, eventually, text};
 
 const REQUEST: &[u8] =
     b"GET /api/daemon/ws?x HTTP/1.1\r\nhost: elsewhere\r\nAUTHORIZATION:  Bearer s3cret-token\r\n\
@@ -213,9 +213,8 @@ fn what_is_not_understood_passes_all_the_same_in_flat_memory() {
 
 #[test]
 fn without_a_server_the_client_is_turned_away_and_the_proxy_goes_on() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    drop(listener);
+    let server = Nobody::new();
+    let at = server.at;
     let home = Home::new();
     let dump = Dump::proxy(&home, at);
     let mut client = dump.connect();
@@ -224,7 +223,7 @@ fn without_a_server_the_client_is_turned_away_and_the_proxy_goes_on() {
     let expected = format!("{NAME}: connection 1: the way to the server broke: could not connect to {at}: ");
     assert!(said.starts_with(&expected), "{said}");
 
-    let listener = TcpListener::bind(at).unwrap();
+    let listener = server.listen();
     let mut client = dump.connect();
     client.write_all(b"hello").unwrap();
     let mut heard = [0; 5];
@@ -316,7 +315,8 @@ fn what_passes_is_printed_and_filtered_until_nobody_reads() {
     let port = listening.split_once(" at ").unwrap().1.split(',').next().unwrap();
     let mut client = TcpStream::connect(port).unwrap();
     client.write_all(REQUEST).unwrap();
-    assert!(program.line().ends_with("daemon -> worker (open)      path=/api/daemon/ws"));
+    let line = program.line();
+    assert!(line.ends_with("daemon -> worker (open)      path=/api/daemon/ws"), "{line}");
     let line = program.line();
     assert!(
         line.contains("daemon <- worker deliver     tx_000000000000 agent=bob") && !line.contains('\u{1b}')

@@ -6,7 +6,7 @@ use serde_json::json;
 use transit::clock::{Clock, SystemClock, Wall};
 
 use super::{Server, code, dead_id, home, reports, send, status};
-use crate::support::text;
+use crate::support::{Nobody, text};
 
 /// What an answer must come to.
 enum Then {
@@ -199,7 +199,8 @@ fn half_an_answer_counts_once_its_head_says_2xx() {
 #[test]
 fn silence_and_nobody_are_passing_failures() {
     let home = home();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let reserved = Nobody::new();
+    let nobody = reserved.at;
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let head_only = Server::stalled("HTTP/1.1 202 Accepted\r\nContent-Length: 9\r\n\r\n{");
     for (url, says) in [

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use super::{PROGRAM, Server, code, home, reports};
-use crate::support::{Home, text};
+use crate::support::{Home, Nobody, text};
 
 const NOWHERE: &str = "http://worker.invalid:8787/ingest/ci";
 
@@ -85,7 +85,8 @@ fn loopback_and_exceptions_are_reached_without_it() {
 #[test]
 fn a_proxy_that_refuses_or_is_not_there_is_named_with_its_reason() {
     let home = home();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let reserved = Nobody::new();
+    let nobody = reserved.at;
     let refusing = Server::status("502 Bad");
     let garbage = Server::start("what?\r\n\r\n");
     for (proxy, says) in [

@@ -76,12 +76,22 @@ impl Peer {
     }
 
     /// The same with all of the frame but its `t`.
-    fn send_frame(&mut self, mut frame: Value) -> Option<String> {
+    fn send_frame(&mut self, frame: Value) -> Option<String> {
+        let id = self.begin(frame);
+        self.answer(&id)
+    }
+
+    /// Sends a message and waits for nothing.
+    fn begin(&mut self, mut frame: Value) -> Value {
         frame["t"] = "send".into();
         self.say(&frame);
-        let id = frame["id"].clone();
+        frame["id"].take()
+    }
+
+    /// The answer to a message: the code of its refusal.
+    fn answer(&mut self, id: &Value) -> Option<String> {
         let answer = self.next_that(|answer| {
-            (answer["t"] == "send_ack" || answer["t"] == "send_nak") && answer["id"] == id
+            (answer["t"] == "send_ack" || answer["t"] == "send_nak") && answer["id"] == *id
         });
         answer["code"].as_str().map(str::to_owned)
     }

@@ -316,7 +316,8 @@ impl Desk {
         };
         let dispatch =
             Dispatch::new(spool, session.place.name.as_str(), self.host.now()).map_err(|err| told(&err))?;
-        self.host.registry.enter(session.clone());
+        // Nobody had the name.
+        let _ = self.host.registry.enter(session.clone());
         Ok(Some(Program { session, dispatch, queue: Queue::default(), processes }))
     }
 
@@ -324,6 +325,7 @@ impl Desk {
         self.waiting.retain(|message| message.agent != name);
         if let Some(program) = self.programs.remove(name) {
             program.dispatch.end(&self.host, &program.session);
+            program.session.mailbox.over();
             tracing::info!(agent = name, "messages to it start no run any more");
         }
     }
