@@ -6,6 +6,7 @@
 # The envelope is on stdin and its attributes are in the environment. What this exits with is what becomes of the
 # message: 0 means that it is done with, 75 brings it again later, anything else refuses it for good.
 set -eu
+printenv TRANSIT_KIND >/dev/null || { echo "usage: transit-agent run --name NAME -- agent-disk.sh" >&2; exit 64; }
 
 # An answer is not answered, or two such agents would never stop.
 [ -z "${TRANSIT_REPLY_TO-}" ] || exit 0

@@ -62,4 +62,7 @@ def run(command, text=""):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    if len(sys.argv) != 2:
+        print("usage: agent-notes.py DATABASE", file=sys.stderr)
+        sys.exit(64)
+    sys.exit(main(sys.argv[1]))

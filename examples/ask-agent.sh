@@ -6,6 +6,7 @@
 # Ends with 75 when no answer has come within the time: 10 minutes, or as many seconds as are given. An answer that is
 # late is kept, and the next run prints it first.
 set -eu
+[ $# -ge 2 ] || { echo "usage: ask-agent.sh NAME@HOST QUESTION [SECONDS]" >&2; exit 64; }
 to=$1 question=$2 patience=${3:-600}
 name=cron # whoever asks needs an address that an answer can be sent to
 

@@ -6,6 +6,7 @@
 # It needs no lock of its own: one flush runs at a time, a second one ends at once, and the lock goes with its
 # process, however that ends. An entry is named once, in the run in which it dies, so that it is mailed once.
 set -eu
+[ $# -eq 1 ] || { echo "usage: cron-flush.sh ADDRESS" >&2; exit 64; }
 to=$1
 
 said=$(mktemp)

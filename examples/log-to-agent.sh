@@ -5,6 +5,7 @@
 #
 # The source ci is in the configuration. What cannot be sent now is in the spool when its line is printed.
 set -eu
+[ $# -eq 2 ] || { echo "usage: log-to-agent.sh SOURCE PATTERN <LOG" >&2; exit 64; }
 source=$1 pattern=$2
 
 # Two equal lines are two events: each has a key of its own.

@@ -6,6 +6,7 @@
 # The CI system puts the source's secret into the variable TRANSIT_SECRET. The key of the event is made from the
 # build, so that a job that runs twice tells it once. Where there is a spool, transit-send does all of this.
 set -eu
+[ $# -eq 3 ] || { echo "usage: sign-in-ci.sh URL BUILD passed|failed <LOG" >&2; exit 64; }
 url=$1 build=$2 outcome=$3
 
 body=$(mktemp)

@@ -6,6 +6,7 @@
 #
 # Nothing of the body is looked at before its signature is verified. --explain says on stderr what may be wrong.
 set -eu
+[ $# -eq 2 ] || { echo "usage: verify-reply.sh HEAD BODY" >&2; exit 64; }
 head=$1 body=$2
 
 transit-sign --verify --explain --headers "$head" "$body" >/dev/null

@@ -47,7 +47,8 @@ enum Verb {
     /// TRANSIT_CONNECTOR, TRANSIT_USER, TRANSIT_REDELIVERY and TRANSIT_TRIGGER. A COMMAND that exits 0 has the
     /// message. 75, 126, 127, death by a signal, a failed start and the time limit bring the message back later,
     /// with the same TRANSIT_ID; until then no later message of its sender is begun. Any other exit refuses it for
-    /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled.
+    /// good. An id may come twice; a COMMAND that must not act twice remembers the ids that it has handled. Without such
+    /// a program nothing is registered, and the exit is 2.
     ///
     /// One COMMAND runs at a time, in the order in which envelopes came. With --jobs several do, and only what has an
     /// order keeps it: messages of one sender, messages of one room, and events of one conversation. A COMMAND that
@@ -108,6 +109,8 @@ struct Identity {
     harness: String,
     /// What makes the session the same one after a restart, so that it keeps its address and its mail [default:
     /// NAME].
+    ///
+    /// A session is one process: a second one takes it over, both say so, and the first one ends with 77.
     #[arg(long, value_name = "ID")]
     session_id: Option<String>,
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::output::{Exit, Failure};
+use super::ways;
 use crate::limits;
 use crate::net::unix::{self, SocketError, TRANSIT_SOCK};
 use crate::proto::control::{self, Call, ControlError, Op};
@@ -55,9 +56,6 @@ fn variable(name: &str) -> Option<String> {
 
 /// What is known when the daemon has the call and its answer is lost.
 pub(super) const UNKNOWN: &str = "it may have been done all the same, and would be done again";
-
-/// What is known when the Worker has the call and its answer is lost.
-pub(super) const ASKED: &str = "it may have been done all the same; asked for again, it is not done twice";
 
 /// Makes the call and reads the answer; the inner error is the daemon's no.
 ///
@@ -116,7 +114,7 @@ pub(super) fn unreachable(err: &SocketError) -> Failure {
     if exit == Exit::Unavailable { failure.hint("start it with: transitd run") } else { failure }
 }
 
-/// The daemon's no, as the commands say it; the stable code stands at the end of the line.
+/// The daemon's no, as the commands say it, and the way out; the stable code stands at the end of the line.
 pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
     let exit = match err.code.as_str() {
         "no_route" | "agent_not_found" | "room_not_found" => Exit::NoRecipient,
@@ -133,14 +131,5 @@ pub(super) fn refused(what: impl Display, err: &ControlError) -> Failure {
         "store_error" => Exit::Io,
         _ => Exit::No,
     };
-    let failure = Failure::new(exit, what, err);
-    match (&err.id, err.code.as_str()) {
-        (Some(id), _) => failure.hint(format_args!("it is kept as dead: transit-send --status {id}")),
-        (None, "rpc_error") => failure.hint(ASKED),
-        (None, "disk_full") => failure.hint("free some space and run the command again"),
-        (None, "loop_guard") => failure.hint(
-            "it was not kept; transit tells the sender when it may write again, and an event ends it at once",
-        ),
-        _ => failure,
-    }
+    Failure::new(exit, what, err).way(ways::out_of_refusal(err))
 }

@@ -12,6 +12,7 @@ mod findings;
 pub mod logging;
 mod loops;
 pub mod mcp;
+mod outlet;
 pub mod output;
 mod progress;
 mod quickstart;
@@ -24,6 +25,7 @@ pub mod sign;
 pub mod spool;
 mod toolbox;
 pub mod transitd;
+mod ways;
 pub mod wire_dump;
 pub mod worker;
 

@@ -5,11 +5,14 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::outlet::Outlet;
+use super::ways;
+use crate::net::service::Shutdown;
 use crate::secret::without_passwords;
 use crate::store::StoreError;
 use crate::store::ledger::Refusal;
@@ -160,16 +163,12 @@ impl Failure {
                     "put back a copy made with transit-worker backup; transit-worker doctor --deep says what is damaged",
                 ),
             ),
-            StoreError::Refused(refusal) => of_refusal(refusal),
+            StoreError::Refused(refusal) => (of_refusal(refusal), ways::out_of_ledger(refusal)),
             StoreError::Panicked { .. } => (Exit::Software, None),
             _ if err.is_passing() => (Exit::TryLater, None),
             _ => (Exit::Io, None),
         };
-        let failure = Self::new(exit, what, err);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Self::new(exit, what, err).way(hint)
     }
 
     /// The same failure, of one part of what was to be done.
@@ -184,6 +183,15 @@ impl Failure {
     pub fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(shown(hint.to_string()));
         self
+    }
+
+    /// The same failure with the way out, if there is one.
+    #[must_use]
+    pub(super) fn way(self, way: Option<impl Display>) -> Self {
+        match way {
+            Some(way) => self.hint(way),
+            None => self,
+        }
     }
 }
 
@@ -218,54 +226,15 @@ fn of_io(err: &io::Error) -> Exit {
 }
 
 /// What the Worker's ledger does not allow.
-fn of_refusal(refusal: &Refusal) -> (Exit, Option<&'static str>) {
+fn of_refusal(refusal: &Refusal) -> Exit {
     match refusal {
-        Refusal::NotFound { what: "delivery", .. } => {
-            (Exit::No, Some("what there is: transit-worker delivery list"))
-        }
-        Refusal::NotFound { what: "message", .. } => {
-            (Exit::No, Some("what there is: transit-worker message list"))
-        }
-        Refusal::Settled { .. } => (Exit::No, Some("what became of it: transit-worker delivery show")),
-        Refusal::NotDead { .. } | Refusal::NotQueued { .. } => {
-            (Exit::No, Some("what became of it: transit-worker message show"))
-        }
-        Refusal::NotFound { what: "agent", .. } => (
-            Exit::NoRecipient,
-            Some(
-                "an agent is known once the transitd of an enrolled host has told of it: transit-worker host list",
-            ),
-        ),
-        Refusal::NotFound { what: "host", .. } => {
-            (Exit::NoRecipient, Some("what there is: transit-worker host list"))
-        }
-        Refusal::NotFound { what: "source", .. } => {
-            (Exit::NoRecipient, Some("what there is: transit-worker source list"))
-        }
-        Refusal::NoRoom { .. } => (Exit::NoRecipient, Some("what there is: transit-worker room list")),
-        Refusal::NotFound { .. } => (Exit::NoRecipient, None),
-        Refusal::QueueFull { .. } => {
-            (Exit::TryLater, Some("it empties as the agent takes what waits, or by age"))
-        }
-        Refusal::RoomInUse { .. } => {
-            (Exit::Data, Some("let them go elsewhere first: transit-worker source update"))
-        }
-        Refusal::HostExists { .. } => {
-            (Exit::Data, Some("revoke it first; it keeps its id when it comes back"))
-        }
-        Refusal::SourceExists { .. } => {
-            (Exit::Data, Some("change it with transit-worker source update, or choose another name"))
-        }
-        Refusal::OrganisationExists { .. } => (Exit::Data, Some("choose another one with --slug")),
-        Refusal::RoomExists { .. } => {
-            (Exit::Data, Some("change it with transit-worker room update, or choose another name"))
-        }
-        Refusal::UserExists { .. } => (Exit::Data, Some("who there is: transit-worker user list")),
-        Refusal::RoomFull { .. } => (Exit::Data, Some("take one out: transit-worker room remove")),
-        Refusal::TooManyRooms => (Exit::Data, Some("delete one: transit-worker room delete")),
-        Refusal::BuiltInName { .. } => (Exit::Data, Some("choose another name")),
-        Refusal::ReplyUrl(_) => (Exit::Data, Some("declare where replies may go with --reply-url-prefix")),
-        _ => (Exit::Data, None),
+        Refusal::NotFound { what: "delivery" | "message" | "event", .. }
+        | Refusal::Settled { .. }
+        | Refusal::NotDead { .. }
+        | Refusal::NotQueued { .. } => Exit::No,
+        Refusal::NotFound { .. } | Refusal::NoRoom { .. } => Exit::NoRecipient,
+        Refusal::QueueFull { .. } => Exit::TryLater,
+        _ => Exit::Data,
     }
 }
 
@@ -278,12 +247,25 @@ impl From<io::Error> for Failure {
 }
 
 /// Locked, buffered stdout. Dropping it without [`finish`](Self::finish) may lose what is buffered.
-pub struct Out(io::BufWriter<StdoutLock<'static>>);
+pub struct Out(io::BufWriter<Outlet>);
 
 impl Out {
     /// Takes stdout for this command.
     pub fn new() -> Self {
-        Self(io::BufWriter::with_capacity(64 * 1024, io::stdout().lock()))
+        Self::through(Outlet::new())
+    }
+
+    /// Takes stdout for a command that ends when `stop` is raised, also while nobody reads what it writes: what cannot be
+    /// written by then ends it like a closed pipe.
+    ///
+    /// # Errors
+    /// When there is nothing to be woken by.
+    pub(super) fn until(stop: &Shutdown) -> io::Result<Self> {
+        Outlet::until(stop).map(Self::through)
+    }
+
+    fn through(outlet: Outlet) -> Self {
+        Self(io::BufWriter::with_capacity(64 * 1024, outlet))
     }
 
     /// Prints somebody's text: as it is, but on a terminal without what would command it.

@@ -30,7 +30,7 @@ use self::input::{Place, Sink};
 use self::live::LiveArgs;
 use self::print::{Look, Printer};
 use self::stats::Stats;
-use super::output::{self, Exit, Failure};
+use super::output::{self, Exit, Failure, Out};
 use super::{Common, Page, Tool};
 use crate::net::service::Shutdown;
 use crate::proto::dump::raw;
@@ -100,11 +100,14 @@ struct Printing {
 /// When stdin or stdout breaks. What is wrong with one file is told, and the next one is read.
 pub fn run(args: Args) -> Result<Exit, Failure> {
     let filter = Filter(&args.filter);
+    let stop = args.follow.then(Shutdown::on_signals).transpose();
+    let stop = stop.map_err(|err| Failure::new(Exit::Software, "wait for signals", err))?;
+    let stop = stop.as_ref();
     if args.check {
-        return read(&args, Check::new(filter, args.json, args.common.verbose > 0));
+        return read(&args, stop, Check::new(out(stop)?, filter, args.json, args.common.verbose > 0));
     }
     if args.stats {
-        return read(&args, Stats::new(filter, args.json));
+        return read(&args, stop, Stats::new(out(stop)?, filter, args.json));
     }
     let look = Look {
         json: args.json,
@@ -116,17 +119,21 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         let print = Printing { look, filter: args.filter };
         return live::run(&args.live, print, args.common.verbose > 0);
     }
-    read(&args, Print { printer: Printer::new(look), filter, matched: 0, bad: 0 })
+    read(&args, stop, Print { printer: Printer::new(out(stop)?, look), filter, matched: 0, bad: 0 })
+}
+
+/// Where it goes: until `stop`, when there is such a thing.
+fn out(stop: Option<&Shutdown>) -> Result<Out, Failure> {
+    let out = stop.map_or_else(|| Ok(Out::new()), Out::until);
+    out.map_err(|err| Failure::new(Exit::Software, "get ready to wait", err))
 }
 
 /// Hands all lines to the sink, and answers with the worst that came of it.
-fn read(args: &Args, mut sink: impl Sink) -> Result<Exit, Failure> {
+fn read(args: &Args, stop: Option<&Shutdown>, mut sink: impl Sink) -> Result<Exit, Failure> {
     let files = input::files(&args.files);
     let mut unread = Exit::Ok;
-    if args.follow {
-        let stop =
-            Shutdown::on_signals().map_err(|err| Failure::new(Exit::Software, "wait for signals", err))?;
-        follow::run(&files, &stop, &mut sink)?;
+    if let Some(stop) = stop {
+        follow::run(&files, stop, &mut sink)?;
     } else {
         for path in files {
             match input::read(path, &mut sink) {
@@ -222,6 +229,7 @@ const PAGE: Page = Page {
         Exit::Unavailable,
         Exit::CannotCreate,
         Exit::Io,
+        Exit::TryLater,
         Exit::Protocol,
         Exit::NoPermission,
         Exit::Config,

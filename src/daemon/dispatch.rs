@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::host::{Host, SendOutcome};
 use super::near;
 use super::session::{Mailbox, Session};
+use super::trouble::Trouble;
 use crate::addr::Name;
 use crate::clock::{Mono, Wall};
 use crate::limits;
@@ -58,15 +59,17 @@ pub(super) struct Dispatch {
     older_until: Mono,
     /// When to look again at the latest.
     look_at: Option<Mono>,
+    /// With the spool.
+    trouble: Trouble,
 }
 
 impl Dispatch {
     /// Takes over what is kept for the agent of a session that has just registered.
     pub(super) fn new(mut spool: Spool, agent: &str, now: Mono) -> Result<Self, StoreError> {
         spool.release(agent)?;
-        let (open, unsettled, older) = Default::default();
+        let (open, unsettled, older, trouble) = Default::default();
         let (agent, older_until, look_at) = (agent.to_owned(), now, Some(now));
-        Ok(Self { spool, agent, open, unsettled, older, older_until, look_at })
+        Ok(Self { spool, agent, open, unsettled, older, older_until, look_at, trouble })
     }
 
     /// Hands nothing over before these, which served the session until now, have settled what they have heard: what
@@ -131,9 +134,17 @@ impl Dispatch {
             return;
         }
         self.look_at = None;
-        if let Err(err) = self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
-            tracing::error!(agent = self.agent, %err, "could not move a delivery; trying again");
-            self.look_at = Some(now + SPOOL_FAILED);
+        match self.settle(host).and_then(|()| self.hand_over(host, carrier, now)) {
+            Ok(()) if self.trouble.is_over() => {
+                tracing::info!(agent = self.agent, "deliveries are moved again");
+            }
+            Ok(()) => {}
+            Err(err) => {
+                if let Some(untold) = self.trouble.seen(now) {
+                    tracing::error!(agent = self.agent, %err, untold, "could not move a delivery; trying again");
+                }
+                self.look_at = Some(now + SPOOL_FAILED);
+            }
         }
     }
 
@@ -238,5 +249,59 @@ impl Dispatch {
             tracing::error!(agent = self.agent, %err, "could not settle a delivery; the Worker will ask again");
         }
         host.uplink.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::daemon::gateway::tests::host;
+
+    struct Nowhere;
+
+    impl Carrier for Nowhere {
+        fn deliver(&mut self, _: &str, _: String, _: Mono) {}
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_spool_that_cannot_be_used_is_told_once_and_looked_at_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host(dir.path());
+        let mut dispatch = Dispatch::new(host.spool().unwrap(), "bob", host.now()).unwrap();
+        for entry in std::fs::read_dir(&host.paths.data).unwrap() {
+            let path = entry.unwrap().path();
+            let length = path.metadata().unwrap().len();
+            if path.file_name().unwrap().to_str().unwrap().starts_with("spool.db") {
+                std::fs::write(&path, vec![b'?'; usize::try_from(length).unwrap()]).unwrap();
+            }
+        }
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..5 {
+                dispatch.look(host.now());
+                dispatch.advance(&host, &mut Nowhere);
+                assert!(dispatch.next().is_some_and(|at| at > host.now()), "it is tried again");
+            }
+        });
+        let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(told.matches("could not move a delivery").count(), 1, "{told}");
     }
 }

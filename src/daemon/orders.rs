@@ -109,7 +109,14 @@ fn read(host: &Host) -> Result<Reloaded, EnrolmentError> {
         }
     }
     let (now, later) = (changed.join(", "), restart.join(", "));
-    tracing::info!(changed = now, needs_restart = later, "the configuration was read anew");
+    match (now.is_empty(), later.is_empty()) {
+        (true, true) => tracing::info!("the configuration was read anew: nothing in it has changed"),
+        (false, true) => tracing::info!(changed = now, "the configuration was read anew"),
+        (true, false) => tracing::info!(needs_restart = later, "the configuration was read anew"),
+        (false, false) => {
+            tracing::info!(changed = now, needs_restart = later, "the configuration was read anew");
+        }
+    }
     Ok(Reloaded { changed, restart, wrong: Vec::new() })
 }
 

@@ -73,6 +73,28 @@ fn every_example_is_run_here() {
 }
 
 #[test]
+fn an_example_without_its_arguments_says_what_they_are() {
+    let home = Home::new();
+    for name in [
+        "agent-disk.sh",
+        "agent-notes.py",
+        "ask-agent.sh",
+        "cron-flush.sh",
+        "log-to-agent.sh",
+        "sign-in-ci.sh",
+        "verify-reply.sh",
+    ] {
+        let output = run(&mut script(&home, name, &[]), "");
+        assert_eq!(output.status.code(), Some(64), "{}", said(&output));
+        let usage = text(&output.stderr);
+        assert!(
+            usage.starts_with("usage: ") && usage.contains(name) && usage.lines().count() == 1,
+            "{usage}"
+        );
+    }
+}
+
+#[test]
 fn a_build_is_told_seen_on_the_wire_answered_and_the_answer_verified() {
     if !have(&["curl", "jq"]) {
         return;

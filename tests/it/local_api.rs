@@ -356,12 +356,12 @@ fn the_agent_of_the_documentation_does_what_is_shown() {
     let home = rig.home.path("agents-home");
     fs::write(home.join("config.toml"), block("```toml\n[telegram]").replacen('\n', "[telegram]\n", 1))
         .unwrap();
-    fs::create_dir(home.join("agents/helper")).unwrap();
-    fs::write(home.join("agents/helper/agent.toml"), format!("[agent]{}", block("```toml\n[agent]")))
+    fs::create_dir(home.join("agents/counter")).unwrap();
+    fs::write(home.join("agents/counter/agent.toml"), format!("[agent]{}", block("```toml\n[agent]")))
         .unwrap();
     let script = block("```sh\n");
     assert!(script.lines().count() <= 10, "ten lines");
-    fs::write(home.join("agents/helper/agent.sh"), script).unwrap();
+    fs::write(home.join("agents/counter/agent.sh"), script).unwrap();
     rig.start();
     let shown = block("```console\n");
     let (command, expected) = shown.split_once('\n').unwrap();

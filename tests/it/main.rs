@@ -29,6 +29,7 @@ mod sign;
 mod sim;
 mod spool;
 mod support;
+mod ways;
 mod whole;
 mod wire_dump;
 mod wire_dump_watch;

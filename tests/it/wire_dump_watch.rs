@@ -1,8 +1,9 @@
 //! `transit-wire-dump --stats`, `--check` and `--follow`: what it counts, what it finds, and a dump that grows.
 
 use std::io::Write;
+use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{Background, Home, eventually, text};
@@ -192,6 +193,21 @@ fn a_signal_ends_following_with_the_numbers() {
     let report: Value = serde_json::from_str(&growing.dump.line()).unwrap();
     assert_eq!(report["frames"], 7);
     assert!(growing.dump.wait().success());
+}
+
+#[test]
+fn a_signal_ends_following_although_nobody_reads_what_is_printed() {
+    let home = Home::new();
+    home.file("d", ack("tx_1").repeat(10_000));
+    for args in [&["--follow", "d"][..], &["--follow", "--json", "d"], &["--follow", "--check", "d"]] {
+        let mut command = home.command(PROGRAM);
+        let mut dump = command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let unread = dump.stdout.take().unwrap();
+        let size = u64::try_from(rustix::pipe::fcntl_getpipe_size(&unread).unwrap()).unwrap();
+        eventually(|| (rustix::io::ioctl_fionread(&unread).unwrap() >= size - 4096).then_some(()));
+        kill_process(Pid::from_child(&dump), Signal::INT).unwrap();
+        assert!(eventually(|| dump.try_wait().unwrap()).success(), "{args:?}");
+    }
 }
 
 #[test]

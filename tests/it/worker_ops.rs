@@ -50,6 +50,7 @@ fn probes_can_have_a_listener_of_their_own() {
     let mut apart = Background::start(&mut serve(&home, &["--metrics-listen", "127.0.0.1:0"]));
     let ready = apart.ready(&home.path("ready"));
     let (at, own) = (address(&ready, "listen"), address(&ready, "metrics_listen"));
+    while !apart.error().contains(&own.to_string()) {}
     assert_eq!(["/healthz", "/readyz", "/metrics"].map(|path| get(at, path).status()), [200, 404, 404]);
     assert_eq!(["/healthz", "/readyz", "/metrics"].map(|path| get(own, path).status()), [200; 3]);
     assert_eq!(get(own, "/api/daemon/ws").status(), 404);

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure, Out};
-use crate::cli::toolbox;
+use crate::cli::toolbox::{self, Tool};
 use crate::limits;
-use crate::proto::control::Op;
+use crate::proto::control::{ControlError, Op};
 
 /// The call.
 #[derive(Debug, clap::Args)]
@@ -32,8 +32,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let params = params(&args.params)?;
     let call = control::call_of(op(&args.method, params)?, args.as_agent);
-    let mut fields =
-        control::ask(&control::paths()?, &call)?.map_err(|err| control::refused(&args.method, &err))?;
+    let mut fields = control::ask(&control::paths()?, &call)?.map_err(|err| refused(&args.method, &err))?;
     let result = fields.remove("result").unwrap_or(Value::Object(fields));
     let mut out = Out::new();
     match result {
@@ -47,6 +46,16 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     }
     out.finish()?;
     Ok(Exit::Ok)
+}
+
+/// The daemon's no. Who asks for what is no tool of ours may have mistyped one, whatever the reason is called.
+fn refused(method: &str, err: &ControlError) -> Failure {
+    let failure = control::refused(method, err);
+    if err.code != "unknown_method" && (err.code != "not_enrolled" || Tool::named(method).is_some()) {
+        return failure;
+    }
+    let names: Vec<_> = toolbox::TOOLS.iter().map(|tool| tool.name).collect();
+    failure.hint(format_args!("what there is: {}", names.join(", ")))
 }
 
 fn params(text: &str) -> Result<Map<String, Value>, Failure> {
@@ -91,6 +100,16 @@ mod tests {
         let params = json!({"id": "tx_1"});
         let rpc = Op::Rpc { method: "message_status".into(), params: params.clone() };
         assert_eq!(op_of("message_status", params).unwrap(), rpc);
+    }
+
+    #[test]
+    fn a_call_of_what_there_is_not_is_told_what_there_is() {
+        let hint = |method, code| refused(method, &ControlError::new(code, "no")).hint.unwrap();
+        for (method, code) in [("nosuch", "unknown_method"), ("nosuch", "not_enrolled")] {
+            let hint = hint(method, code);
+            assert!(toolbox::TOOLS.iter().all(|tool| hint.contains(tool.name)), "{hint}");
+        }
+        assert!(hint("list_rooms", "not_enrolled").contains("transitd enroll"));
     }
 
     #[test]

@@ -55,7 +55,15 @@ struct Work {
 }
 
 /// Runs COMMAND for what comes until somebody wants this process to end.
+///
+/// # Errors
+/// When there is no such COMMAND, the daemon refuses the session for good, or it cannot be used.
 pub(super) fn run(args: Args) -> Result<Exit, Failure> {
+    let program = &args.command[0];
+    command::look_for(program).map_err(|err| {
+        Failure::new(Exit::Usage, format_args!("run {}", program.display()), err)
+            .hint("COMMAND is a program of PATH, or a path to one that may be run: chmod +x FILE")
+    })?;
     let title: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let mut session = Session::new(args.identity.register(&title.join(" "))?)?;
     let (waiting, running, handled) = (Queue::default(), Vec::new(), VecDeque::new());

@@ -11,10 +11,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 use super::NAME;
 use crate::cli::control;
 use crate::cli::output::{self, Exit, Failure};
+use crate::cli::ways::{self, Reader};
 use crate::clock::{Clock, Mono, Reconnect, SystemClock};
 use crate::id::fill_random;
 use crate::limits;
@@ -22,6 +24,7 @@ use crate::net::service::Shutdown;
 use crate::net::unix::{self, AGENT_SOCK, SocketError};
 use crate::net::wake::Wake;
 use crate::proto::agent::{AdapterEvent, AdapterSide, Register};
+use crate::proto::control::Op;
 use crate::proto::lines::Lines;
 use crate::proto::{Input, Output};
 use crate::store::config::Paths;
@@ -73,6 +76,8 @@ pub(in crate::cli) struct Session {
     held: Vec<Answer>,
     /// The trouble with the connection was told, and is not told again before it is over.
     told: bool,
+    /// The process that is this session now, and is so no more once this one has registered.
+    holder: Option<u64>,
 }
 
 struct Link {
@@ -93,7 +98,9 @@ impl Session {
     /// When the environment does not tell where the daemon is, or signals cannot be caught.
     pub(super) fn new(register: Register) -> Result<Self, Failure> {
         let stop = Shutdown::on_signals().map_err(|err| Failure::new(Exit::Io, "get ready to wait", err))?;
-        Self::with(control::paths()?, register, stop)
+        let paths = control::paths()?;
+        let holder = holder(&paths, &register);
+        Ok(Self { holder, ..Self::with(paths, register, stop)? })
     }
 
     /// A session that connects at its first [`next`](Self::next) and ends when `stop` is raised.
@@ -116,6 +123,7 @@ impl Session {
             heard: VecDeque::new(),
             held: Vec::new(),
             told: false,
+            holder: None,
         })
     }
 
@@ -277,6 +285,10 @@ impl Session {
         match event {
             AdapterEvent::Registered { agent, address, generation } => {
                 self.told = false;
+                if let Some(pid) = self.holder.take() {
+                    let what = format_args!("{address} was process {pid}, which has lost it to this one");
+                    output::warn(NAME, what);
+                }
                 // A daemon that takes us is a good one: when it is started anew, we are back within a second.
                 self.reconnect.reset();
                 self.heard.push_back(Next::Registered { agent, address, generation });
@@ -292,7 +304,8 @@ impl Session {
             AdapterEvent::Refused { code, error } => {
                 if let Some(exit) = refusal(&code) {
                     let what = format!("register {}", self.register.name.as_deref().unwrap_or_default());
-                    return Err(Failure::new(exit, what, format_args!("{error} ({code})")));
+                    let failure = Failure::new(exit, what, format_args!("{error} ({code})"));
+                    return Err(failure.way(ways::out_of(&code, Reader::Person)));
                 }
                 self.lost(&format!("{error} ({code})"));
             }
@@ -326,6 +339,15 @@ impl Link {
             }
         }
     }
+}
+
+/// The process that has registered as this very session, if a daemon is there and knows of one.
+fn holder(paths: &Paths, register: &Register) -> Option<u64> {
+    let told = control::ask(paths, &control::call_of(Op::Status, None)).ok()?.ok()?;
+    let is_it = |agent: &&Value| {
+        agent["harness"] == register.harness.as_str() && agent["session_id"] == register.session_id.as_str()
+    };
+    told.get("agents")?.as_array()?.iter().find(is_it)?["pid"].as_u64()
 }
 
 /// The exit code of a refusal that stands, whatever time passes; `None` for one that may pass.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::addr::{Addr, Source};
+use crate::addr::{Addr, AddrError, Source};
 use crate::cli::control;
 use crate::cli::output::{Exit, Failure};
+use crate::cli::ways::{self, Reader};
 use crate::store::config::Config;
 
 /// Where something goes.
@@ -40,11 +41,14 @@ pub(super) fn parse(text: &str) -> Result<Dest, Failure> {
         return Ok(Dest::Event(Target { url, secret_file: None }));
     }
     if text.starts_with('#') || text.contains('@') {
-        let broken = |err| Failure::new(Exit::Data, format_args!("send to {text:?}"), err);
+        let broken = |err: AddrError| {
+            let way = ways::out_of(err.code(), Reader::Person);
+            Failure::new(Exit::Data, format_args!("send to {text:?}"), err).way(way)
+        };
         return text.parse().map(Dest::Message).map_err(broken);
     }
     let name: Source =
-        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST and no name of a source"))?;
+        text.parse().map_err(|_| wrong(&"it is no URL, no NAME@HOST, no #ROOM and no name of a source"))?;
     configured(&name).map(Dest::Event)
 }
 
@@ -58,7 +62,8 @@ fn configured(name: &Source) -> Result<Target, Failure> {
             "the configuration has no source of this name",
         )
         .hint(format_args!(
-            "name its URL, or add \"sources\":{{\"{name}\":{{\"url\":…,\"secret_file\":…}}}} to {}",
+            "an agent's address is NAME@HOST, and a room is #NAME; for a source name its URL, or add \
+             \"sources\":{{\"{name}\":{{\"url\":…,\"secret_file\":…}}}} to {}",
             path.display()
         ))
     })?;
@@ -111,6 +116,13 @@ mod tests {
         ] {
             assert!(endpoint(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_no_address_is_told_what_one_looks_like() {
+        let hint = |text| parse(text).unwrap_err().hint.unwrap();
+        assert!(hint("robin@").contains("NAME@HOST"));
+        assert!(hint("operator@titan").contains("nobody's"));
     }
 
     #[test]

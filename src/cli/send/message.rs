@@ -22,7 +22,10 @@ use crate::text;
 pub(super) fn run(args: &Args, to: &Addr) -> Result<Exit, Failure> {
     refuse_options_of_events(args)?;
     if let Some(name) = &args.as_agent {
-        name.parse::<Name>().map_err(|err| Failure::new(Exit::Data, format_args!("send as {name}"), err))?;
+        name.parse::<Name>().map_err(|err| {
+            Failure::new(Exit::Data, format_args!("send as {name}"), err)
+                .hint("--as takes the name of an agent of this host alone, without @HOST: transitd status tells them")
+        })?;
     }
     let rule = format!("a message has at most {} bytes (body_too_large)", limits::BODY_BYTES);
     let body = body::read_text(args, limits::BODY_BYTES, &rule)?;

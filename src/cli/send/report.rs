@@ -2,6 +2,7 @@
 
 use crate::cli::output::{Exit, Failure};
 pub(super) use crate::cli::report::Report;
+use crate::cli::ways;
 use crate::daemon::events::{Outcome, Refusal, Settled, Verdict};
 use crate::store::spool::outbox::State;
 
@@ -40,8 +41,14 @@ impl Ended {
             }
             Settled::Dead { kind, why } => {
                 let exit = kind.map_or(Exit::TryLater, exit_of);
+                let way = match kind {
+                    None => String::new(),
+                    // The same bytes are refused again.
+                    Some(Refusal::Rule) => format!("{}; ", ways::out_of_event(Refusal::Rule)),
+                    Some(kind) => format!("{}; then transit-spool retry; ", ways::out_of_event(kind)),
+                };
                 let failure = Failure::new(exit, format_args!("send to {}", report.dest), &why)
-                    .hint(format_args!("it is kept as dead: transit-send --status {}", report.id));
+                    .hint(format_args!("{way}it is kept as dead: transit-send --status {}", report.id));
                 Self { report: failed(report, "dead", "dead", &why), failure: Some(failure) }
             }
         }
@@ -49,13 +56,13 @@ impl Ended {
 
     /// After an attempt at what nobody keeps.
     pub(super) fn unkept(report: Report, verdict: Verdict) -> Self {
-        let (exit, why) = match verdict {
+        let (exit, why, way) = match verdict {
             Verdict::Done(outcome) => return Self::well(done(report, outcome)),
-            Verdict::Refused { kind, why } => (exit_of(kind), why),
-            Verdict::Later { why, .. } => (Exit::TryLater, why),
-            Verdict::Misconfigured { why } => (Exit::Config, why),
+            Verdict::Refused { kind, why } => (exit_of(kind), why, Some(ways::out_of_event(kind))),
+            Verdict::Later { why, .. } => (Exit::TryLater, why, None),
+            Verdict::Misconfigured { why } => (Exit::Config, why, None),
         };
-        let failure = Failure::new(exit, format_args!("send to {}", report.dest), &why);
+        let failure = Failure::new(exit, format_args!("send to {}", report.dest), &why).way(way);
         Self { report: failed(report, "failed", "none", &why), failure: Some(failure) }
     }
 }

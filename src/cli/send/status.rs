@@ -12,6 +12,7 @@ use super::{Args, NAME};
 use crate::cli::control;
 use crate::cli::duration;
 use crate::cli::output::{self, Exit, Failure, Out};
+use crate::cli::ways::{self, Reader};
 use crate::clock::{Backoff, Clock, SystemClock};
 use crate::daemon::fate;
 use crate::net::service::Shutdown;
@@ -240,11 +241,9 @@ fn unreached(goal: Goal, status: &MessageStatus, why: Option<String>, trouble: O
     let what = format!("wait until {} is {goal}", status.id);
     let error = status.error.as_deref();
     let Some(why) = why else {
-        return Failure::new(
-            Exit::No,
-            what,
-            format_args!("it is dead: {}", error.unwrap_or("nobody says why")),
-        );
+        let failure =
+            Failure::new(Exit::No, what, format_args!("it is dead: {}", error.unwrap_or("nobody says why")));
+        return failure.way(error.and_then(|code| ways::out_of(code, Reader::Person)));
     };
     let state = match status.state {
         MessageState::Spooled => "in the spool",

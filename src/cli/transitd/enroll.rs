@@ -55,21 +55,36 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 
 fn not_enrolled(err: EnrollError) -> Failure {
     const WHAT: &str = "enrol this host";
+    const NO_WORKER: &str =
+        "see whether --url is the Worker's public url, and what a proxy before it lets through";
     let (exit, hint) = match err {
         EnrollError::Store(err) => return Failure::store(WHAT, &err),
         EnrollError::Already { .. } => (Exit::CannotCreate, Some("replace the enrolment with --force")),
         EnrollError::Code => (Exit::NoPermission, Some("make a new one: transit-worker host enroll HOST")),
-        EnrollError::Url { .. } => (Exit::Usage, None),
-        EnrollError::Fetch(FetchError::Garbage(_)) | EnrollError::Garbage { .. } => (Exit::Protocol, None),
-        EnrollError::Status { status: 403 } => (Exit::NoPermission, None),
-        EnrollError::Status { status: 408 | 425 | 429 } => (Exit::TryLater, None),
-        EnrollError::Status { status } if status < 500 => (Exit::Protocol, None),
-        EnrollError::Fetch(_) | EnrollError::Status { .. } => (Exit::Unavailable, None),
-        _ => (Exit::Config, None),
+        EnrollError::Url { .. } => (
+            Exit::Usage,
+            Some("give the url that transit-worker host enroll prints, as in --url https://HOST"),
+        ),
+        EnrollError::Mismatch { .. } => (
+            Exit::Config,
+            Some(
+                "make one for this host: transit-worker host enroll HOST; or leave --host out the next time",
+            ),
+        ),
+        EnrollError::Fetch(FetchError::Garbage(_)) | EnrollError::Garbage { .. } => {
+            (Exit::Protocol, Some(NO_WORKER))
+        }
+        EnrollError::Status { status: 403 } => (Exit::NoPermission, Some(NO_WORKER)),
+        EnrollError::Status { status: 408 | 425 | 429 } => {
+            (Exit::TryLater, Some("the code is still good: run it again in a minute"))
+        }
+        EnrollError::Status { status } if status < 500 => (Exit::Protocol, Some(NO_WORKER)),
+        EnrollError::Fetch(_) | EnrollError::Status { .. } => (
+            Exit::Unavailable,
+            Some(
+                "see whether transit-worker serve runs there, and whether this host reaches it: curl URL/healthz",
+            ),
+        ),
     };
-    let failure = Failure::new(exit, WHAT, err);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(exit, WHAT, err).way(hint)
 }

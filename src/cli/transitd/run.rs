@@ -72,18 +72,26 @@ fn ready_record(ready: &Ready) -> String {
 
 fn not_running(err: DaemonError) -> Failure {
     const WHAT: &str = "run the daemon";
-    let exit = match err {
+    let (exit, way) = match err {
         DaemonError::Enrolment(EnrolmentError::Store(err)) | DaemonError::Store(err) => {
             return Failure::store(WHAT, &err);
         }
         DaemonError::Enrolment(_)
         | DaemonError::Passed(_)
-        | DaemonError::Socket(SocketError::Untrusted { .. } | SocketError::Elsewhere { .. }) => Exit::Config,
-        DaemonError::Panicked { .. } => Exit::Software,
-        DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => Exit::TryLater,
-        DaemonError::Socket(SocketError::Denied { .. }) => Exit::NoPermission,
-        DaemonError::Socket(_) => Exit::CannotCreate,
-        _ => Exit::Io,
+        | DaemonError::Socket(SocketError::Untrusted { .. } | SocketError::Elsewhere { .. }) => {
+            (Exit::Config, None)
+        }
+        DaemonError::Panicked { .. } => (Exit::Software, None),
+        DaemonError::Running { .. } | DaemonError::Socket(SocketError::Live { .. }) => (
+            Exit::TryLater,
+            Some(
+                "one serves a data directory, and transitd status tells how it is; end it with transitd stop, or name \
+                 another directory with TRANSIT_DATA_DIR",
+            ),
+        ),
+        DaemonError::Socket(SocketError::Denied { .. }) => (Exit::NoPermission, None),
+        DaemonError::Socket(_) => (Exit::CannotCreate, None),
+        _ => (Exit::Io, None),
     };
-    Failure::new(exit, WHAT, err)
+    Failure::new(exit, WHAT, err).way(way)
 }

@@ -22,7 +22,12 @@ pub(super) fn run() -> Result<Exit, Failure> {
     let failed = |err: rustix::io::Errno| Failure::new(Exit::Io, "stop transitd", err);
     let paths = control::paths()?;
     // While nobody has answered there, the socket may be the service manager's, which must not be ended.
-    ask(&paths, Op::Status)?;
+    ask(&paths, Op::Status).map_err(|failure| match failure.exit {
+        Exit::Unavailable => {
+            failure.hint("nothing is to be stopped here; TRANSIT_DATA_DIR names another data directory")
+        }
+        _ => failure,
+    })?;
     // The pid is the kernel's: the one that a daemon tells of itself is another process's outside of its container.
     let stream = unix::connect(&paths, TRANSIT_SOCK).map_err(|err| control::unreachable(&err))?;
     let peer = Peer::of(&stream).map_err(|err| Failure::new(Exit::Io, "ask for transitd's process", err))?;
@@ -41,7 +46,8 @@ pub(super) fn run() -> Result<Exit, Failure> {
     let wait = Timespec { tv_sec: STOP_WAIT.as_secs().cast_signed(), tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&wait)).map_err(failed)?;
     if ended == 0 {
-        return Err(Failure::new(Exit::TryLater, "stop transitd", "it takes longer than 30 s"));
+        return Err(Failure::new(Exit::TryLater, "stop transitd", "it takes longer than 30 s")
+            .hint("it settles what is in flight, and its log says what; run the command again to wait on"));
     }
     Ok(Exit::Ok)
 }

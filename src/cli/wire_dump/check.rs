@@ -39,8 +39,8 @@ struct Found<'a> {
 }
 
 impl<'a> Check<'a> {
-    pub(super) fn new(filter: Filter<'a>, json: bool, verbose: bool) -> Self {
-        let (checker, out, told) = (Checker::new(), Out::new(), BTreeSet::new());
+    pub(super) fn new(out: Out, filter: Filter<'a>, json: bool, verbose: bool) -> Self {
+        let (checker, told) = (Checker::new(), BTreeSet::new());
         Self { checker, filter, out, json, verbose, told, frames: 0, matched: 0, faults: 0 }
     }
 

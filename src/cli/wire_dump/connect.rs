@@ -99,6 +99,7 @@ pub(super) fn run(live: &Live, url: &Url, args: &LiveArgs) -> Result<Exit, Failu
 fn not_connected(url: &Url, err: &DialError, has_token: bool) -> Failure {
     let exit = match err {
         DialError::Unauthorized { .. } => Exit::NoPermission,
+        DialError::Status { status: 408 | 425 | 429 | 500.. } => Exit::TryLater,
         DialError::Status { .. } | DialError::Garbage { .. } => Exit::Protocol,
         DialError::NoHost { .. } => Exit::Usage,
         _ => Exit::Unavailable,

@@ -26,9 +26,9 @@ struct Clip {
 
 impl Pen {
     /// Lines of at most `width` columns, or as wide as they are.
-    pub(super) fn new(width: Option<usize>, color: bool) -> Self {
+    pub(super) fn new(out: Out, width: Option<usize>, color: bool) -> Self {
         let clip = width.map(|width| Clip { width: width.max(1), columns: 0, last: 0 });
-        Self { out: Out::new(), held: Vec::with_capacity(2 * BUFFER), color, clip }
+        Self { out, held: Vec::with_capacity(2 * BUFFER), color, clip }
     }
 
     /// A piece of a line. It holds nothing that a terminal would act on.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn clipped(width: usize, pieces: &[&str]) -> String {
-        let mut pen = Pen::new(Some(width), false);
+        let mut pen = Pen::new(Out::new(), Some(width), false);
         pieces.iter().for_each(|piece| pen.put(piece).unwrap());
         pen.end_line().unwrap();
         let line = String::from_utf8(std::mem::take(&mut pen.held)).unwrap();

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::pen::Pen;
+use crate::cli::output::Out;
 use crate::proto::dump::raw::{self, Raw, Secrets};
 use crate::proto::dump::{Kind, Line, Proto, Way};
 use crate::secret::REDACTED;
@@ -40,9 +41,9 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    pub(super) fn new(look: Look) -> Self {
+    pub(super) fn new(out: Out, look: Look) -> Self {
         let Look { json, color, width, secrets } = look;
-        let pen = if json { Pen::new(None, false) } else { Pen::new(width, color) };
+        let pen = if json { Pen::new(out, None, false) } else { Pen::new(out, width, color) };
         Self { json, secrets, pen }
     }
 

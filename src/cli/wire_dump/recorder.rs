@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::filter::Filter;
 use super::print::Printer;
 use super::{NAME, Printing};
-use crate::cli::output::{self, Exit, Failure};
+use crate::cli::output::{self, Exit, Failure, Out};
 use crate::clock::{Clock, SystemClock};
 use crate::net::service::Shutdown;
 use crate::net::tap::{Seen, What};
@@ -201,7 +201,7 @@ impl Screen {
 
     /// Prints until nothing more comes.
     fn print_all(&self, print: Printing) -> io::Result<()> {
-        let mut printer = Printer::new(print.look);
+        let mut printer = Printer::new(Out::new(), print.look);
         let mut reader = Reader::new();
         loop {
             let mut queue = self.queue();

@@ -19,11 +19,12 @@ pub(super) struct Stats<'a> {
     filter: Filter<'a>,
     json: bool,
     bad: u64,
+    out: Out,
 }
 
 impl<'a> Stats<'a> {
-    pub(super) fn new(filter: Filter<'a>, json: bool) -> Self {
-        Self { tally: Tally::new(), filter, json, bad: 0 }
+    pub(super) fn new(out: Out, filter: Filter<'a>, json: bool) -> Self {
+        Self { tally: Tally::new(), filter, json, bad: 0, out }
     }
 }
 
@@ -45,13 +46,13 @@ impl Sink for Stats<'_> {
 
     fn finish(&mut self) -> Result<Exit, Failure> {
         let report = self.tally.report();
-        let mut out = Out::new();
+        let out = &mut self.out;
         if self.json {
             writeln!(out, "{}", json_line(&report))?;
         } else {
-            print(&mut out, &report)?;
+            print(out, &report)?;
         }
-        out.finish()?;
+        out.flush()?;
         if report.forgotten > 0 {
             output::warn(
                 NAME,

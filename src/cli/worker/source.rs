@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::{NAME, OrgArg, Session, UrlArg, key};
 use crate::addr::{Addr, Source};
 use crate::cli::duration;
-use crate::cli::output::{Exit, Failure};
+use crate::cli::output::{self, Exit, Failure};
 use crate::cli::secret::SecretArgs;
 use crate::limits;
 use crate::proto::ingest::ReplyPrefix;
 use crate::secret::Secret;
 use crate::store::ledger::credentials::fresh_secret;
 use crate::store::ledger::sources::{self, NewSource, SourceChange, SourceRow};
+use crate::store::ledger::{directory, roster};
 use crate::store::seal::MasterKey;
 
 #[derive(Debug, Subcommand)]
@@ -227,7 +228,8 @@ fn create(session: &Session, args: Create) -> Result<Exit, Failure> {
     }
     let record = json!({ "source": brief(&row, &url), "secret": secret.expose() });
     let printed = session.print([(record, words)]);
-    printed.map_err(|failure| if given { failure } else { secret_lost(failure, &row.name) })
+    printed.map_err(|failure| if given { failure } else { secret_lost(failure, &row.name) })?;
+    note_absent(session, &row)
 }
 
 fn rotate(
@@ -272,8 +274,32 @@ fn update(session: &Session, args: Update) -> Result<Exit, Failure> {
     };
     let (org, now) = (session.org(&args.one.org)?.id, session.now);
     let (url, _) = session.url(&args.url)?;
+    let is_redirected = change.target_addr.is_some();
     let row = session.write(WHAT, move |tx| sources::update(tx, &org, &name, &change, now))?;
-    session.print([(json!({ "source": record(&row, &url) }), line(&row))])
+    session.print([(json!({ "source": record(&row, &url) }), line(&row))])?;
+    if is_redirected { note_absent(session, &row) } else { Ok(Exit::Ok) }
+}
+
+/// Says that nobody is at the target yet, which is no mistake when it comes later: what is for it waits.
+fn note_absent(session: &Session, row: &SourceRow) -> Result<Exit, Failure> {
+    let Addr::Agent(agent) = &row.target_addr else { return Ok(Exit::Ok) };
+    let (org, host) = (row.org_id.clone(), agent.host.to_string());
+    let read = session.db.read(|tx| {
+        let enrolled = directory::host(tx, &org, &agent.host)?.is_some_and(|row| row.revoked_at.is_none());
+        Ok((enrolled, roster::is_known(tx, &org, &host, agent.name.as_str())?))
+    });
+    let (is_enrolled, is_known) = read.map_err(|err| Failure::store("look for the target", &err))?;
+    if !is_enrolled {
+        output::say(format_args!(
+            "{NAME}: no host {host} is enrolled yet, and events wait for it: {NAME} host enroll {host}"
+        ));
+    } else if !is_known {
+        output::say(format_args!(
+            "{NAME}: host {host} has not told of an agent {} yet, and events wait for it",
+            agent.name
+        ));
+    }
+    Ok(Exit::Ok)
 }
 
 fn set_paused(session: &Session, one: &One, paused: bool) -> Result<Exit, Failure> {

@@ -8,7 +8,7 @@ use super::engine::{Engine, grouped};
 use super::jobs::Job;
 use super::process::{Ended, Intake, Why, supervise};
 use super::{Gateway, locked};
-use crate::proto::bang::{Verdict, quoted};
+use crate::proto::bang::{Policy, Verdict, quoted};
 use crate::store::home::Settings;
 use crate::store::home::runs::TMPDIR_VARIABLE;
 
@@ -51,7 +51,7 @@ impl Gateway {
             Err(err) => return format!("`{}` is not allowed: {err}", name(&words)),
         };
         match settings.os.decide(&words) {
-            Verdict::Deny => denied(&words),
+            Verdict::Deny => denied(&words, &settings.os),
             Verdict::Run => self.engine.execute(job, &words, &settings),
             Verdict::Ask => {
                 let asked = format!(
@@ -76,7 +76,7 @@ impl Gateway {
             Ok(settings) if settings.os.decide(&words) != Verdict::Deny => {
                 self.engine.execute(job, &words, &settings)
             }
-            Ok(_) => denied(&words),
+            Ok(settings) => denied(&words, &settings.os),
             Err(err) => format!("`{}` is not allowed: {err}", name(&words)),
         }
     }
@@ -155,8 +155,16 @@ pub(super) fn not_started(words: &[String], why: &dyn std::fmt::Display) -> Stri
     format!("Could not start `{}`: {why}", name(words))
 }
 
-fn denied(words: &[String]) -> String {
-    format!("`{}` is not allowed. Add it to `[os] allow` in config.toml to change that.", name(words))
+/// The reply to a command that may not be run, with what keeps it from that.
+fn denied(words: &[String], policy: &Policy) -> String {
+    let name = name(words);
+    let enabled = Policy { enabled: true, ..policy.clone() };
+    if !policy.enabled && enabled.decide(words) != Verdict::Deny {
+        return format!(
+            "`{name}` is not allowed. Set `enabled = true` in `[os]` of config.toml to change that."
+        );
+    }
+    format!("`{name}` is not allowed. Add it to `[os] allow` in config.toml to change that.")
 }
 
 fn name(words: &[String]) -> &str {

@@ -15,7 +15,7 @@ pub(super) mod programs;
 mod run;
 mod stdout;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

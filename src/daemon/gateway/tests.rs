@@ -20,7 +20,7 @@ use crate::store::config::{Config, Paths};
 const LONG: Duration = Duration::from_secs(60);
 
 /// A daemon without threads, with its data in `dir`.
-pub(super) fn host(dir: &Path) -> Arc<Host> {
+pub(in crate::daemon) fn host(dir: &Path) -> Arc<Host> {
     let paths = Paths { config: dir.join("c.json"), data: dir.join("data") };
     fs::create_dir_all(&paths.data).unwrap();
     let (stop, wake) = (Shutdown::new(), Wake::new().unwrap());
@@ -469,6 +469,22 @@ fn commands_run_beside_the_dispatcher_and_answer_with_one_event() {
     assert_eq!((&echo["exit_code"], &echo["actor"]), (&json!(0), &json!("pid=7 uid=8")));
     fs::write(&go, "\n").unwrap();
     assert!(matches!(world.next(), LocalEvent::Reply { text, .. } if text.starts_with("tiny finished")));
+}
+
+#[test]
+fn a_command_that_is_on_the_list_is_refused_for_what_keeps_it_from_running() {
+    let list = "`echo` is not allowed. Add it to `[os] allow` in config.toml to change that.";
+    let switch = "`echo` is not allowed. Set `enabled = true` in `[os]` of config.toml to change that.";
+    for (os, want) in [
+        ("[os]\nallow = [\"echo\"]\n", switch),
+        ("[os]\nallow = [\"*\"]\nenabled = false\n", switch),
+        ("[os]\nenabled = false\n", list),
+        ("[os]\nallow = [\"ls\"]\n", list),
+        ("[os]\nallow = [\"echo\"]\ndeny = [\"echo\"]\n", list),
+        ("", list),
+    ] {
+        assert_eq!(World::with("exit 0", "", os).ask("a", "!echo hi").1, want, "{os}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::daemon::host::{Host, RpcCall, SendOutcome};
 use crate::daemon::life::Pulse;
 use crate::daemon::near;
 use crate::daemon::orders::PAUSED;
+use crate::daemon::trouble::Trouble;
 
 use crate::net::service::Shutdown;
 use crate::net::ws::{Gone, Heard, Socket};
@@ -97,6 +98,8 @@ pub(super) struct Talk<'a> {
     untaken: Untaken,
     /// When the last answers must be out, once the daemon stops.
     stop_at: Option<Mono>,
+    /// With the spool.
+    trouble: Trouble,
 }
 
 impl<'a> Talk<'a> {
@@ -131,6 +134,7 @@ impl<'a> Talk<'a> {
             heard: Vec::new(),
             untaken: Untaken::default(),
             stop_at: None,
+            trouble: Trouble::default(),
         }
     }
 
@@ -321,9 +325,15 @@ impl<'a> Talk<'a> {
             self.calls.insert(rid.clone(), answer);
             self.machine.rpc(rid, &method, params, self.host.now());
         }
-        if let Err(err) = self.say_answers().and_then(|()| self.say_messages()) {
-            tracing::error!(%err, "could not use the spool; trying again");
-            self.look_by(self.host.now() + SPOOL_FAILED);
+        match self.say_answers().and_then(|()| self.say_messages()) {
+            Ok(()) if self.trouble.is_over() => tracing::info!("the spool can be used again"),
+            Ok(()) => {}
+            Err(err) => {
+                if let Some(untold) = self.trouble.seen(self.host.now()) {
+                    tracing::error!(%err, untold, "could not use the spool; trying again");
+                }
+                self.look_by(self.host.now() + SPOOL_FAILED);
+            }
         }
     }
 

@@ -68,7 +68,9 @@ fn request(method: &str, params: Option<Value>, most: usize) -> Result<Request, 
         "message.send" => send(params, most),
         "commands.list" => Ok(Request::Commands),
         "status.get" => Ok(Request::Status),
-        _ => Err(invalid(format!("unknown method '{method}'"))),
+        _ => Err(invalid(format!(
+            "unknown method '{method}'; there are message.send, commands.list and status.get"
+        ))),
     }
 }
 
@@ -167,7 +169,11 @@ mod tests {
         says(r#"{"id":"u"}"#, "u", "invalid request: missing field `method`");
         says("5", "", "invalid request: invalid type: integer `5`, expected struct");
         says(r#""text""#, "", "invalid request: invalid type: string");
-        says(r#"{"id":"u","method":"Status.Get"}"#, "u", "unknown method 'Status.Get'");
+        says(
+            r#"{"id":"u","method":"Status.Get"}"#,
+            "u",
+            "unknown method 'Status.Get'; there are message.send, ",
+        );
         let nested = |deep: usize| {
             format!(r#"{{"id":"d","method":"status.get","params":{}{}}}"#, "[".repeat(deep), "]".repeat(deep))
         };

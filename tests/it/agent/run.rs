@@ -7,7 +7,7 @@ use transit::proto::envelope::{Envelope, Kind, render};
 use transit::store::process::{Process, start_time};
 
 use super::{Daemon, Event, acked, message, refused, run};
-use crate::support::{Background, Home, eventually};
+use crate::support::{Background, Home, eventually, text};
 
 #[test]
 fn command_gets_exactly_the_envelope_and_its_attributes() {
@@ -103,15 +103,35 @@ fn the_end_of_command_is_the_answer() {
 fn a_command_that_is_not_there_is_tried_again_once_it_is() {
     let home = Home::new();
     let daemon = Daemon::start(&home);
+    let script = home.file("later", "#!/bin/sh\ncat >got\n");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let agent = run(&home, &[], &["./later"]);
     let mut connection = daemon.register(&agent, 1);
+    std::fs::rename(&script, home.path("elsewhere")).unwrap();
     connection.deliver("tx_000000000001", "one");
     assert_eq!(connection.answer(), refused("tx_000000000001", "command_not_started", true));
-    let script = home.file("later", "#!/bin/sh\ncat >got\n");
-    std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::rename(home.path("elsewhere"), &script).unwrap();
     connection.deliver("tx_000000000001", "one");
     assert_eq!(connection.answer(), acked("tx_000000000001"));
     assert_eq!(std::fs::read_to_string(home.path("got")).unwrap(), "one");
+}
+
+#[test]
+fn nothing_registers_for_a_command_that_nobody_can_run() {
+    let home = Home::new();
+    home.file("plain", "#!/bin/sh\n");
+    for (command, why) in [
+        ("./nosuch", "No such file"),
+        ("nosuch", "No such file"),
+        ("./plain", "Permission denied"),
+        ("./", "is a directory"),
+    ] {
+        let output = home.run("transit-agent", ["run", "--name", "bob", "--", command], b"");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("transit-agent: run {command}: ")) && said.contains(why), "{said}");
+        assert!(said.ends_with("chmod +x FILE\n"), "{said}");
+    }
 }
 
 #[test]

@@ -108,7 +108,9 @@ fn how_the_server_ends_it_is_the_exit_code() {
 #[test]
 fn what_is_no_websocket_is_told_apart() {
     let home = Home::new();
-    for (status, exit) in [(401, 77), (403, 77), (404, 76), (200, 76), (500, 76)] {
+    for (status, exit) in
+        [(401, 77), (403, 77), (404, 76), (200, 76), (426, 76), (429, 75), (500, 75), (503, 75)]
+    {
         let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 2\r\n\r\n{{}}");
         let run = connect(&home, scripted(answer.into()).0, &[], b"");
         assert_eq!(run.status.code(), Some(exit), "{status}: {}", text(&run.stderr));

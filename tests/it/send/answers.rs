@@ -141,7 +141,14 @@ fn check(home: &crate::support::Home, case: &str, server: &Server, then: &Then, 
             for output in [&kept, &unkept] {
                 assert_eq!((code(output), text(&output.stdout)), (*exit, ""), "{case:?}");
             }
-            assert!(text(&unkept.stderr).lines().count() == 1, "{case:?}: nothing is kept to be looked at");
+            let way = |output| text(output).lines().nth(1).unwrap_or_default();
+            assert!(way(&kept.stderr).contains("; "), "{case:?}: {}", text(&kept.stderr));
+            let unkept = way(&unkept.stderr);
+            assert!(!unkept.is_empty(), "{case:?}: what to do about it");
+            assert!(
+                !unkept.contains("--status") && !unkept.contains("retry"),
+                "{case:?}: nothing is kept to be looked at: {unkept}"
+            );
             (text(&kept.stderr).to_owned(), dead_id(&kept).into())
         }
     };

@@ -1,15 +1,18 @@
 //! One COMMAND at work: how it is started, what it finds in its environment, and what its end means.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{Access, MemfdFlags, access, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::clock::Mono;
@@ -226,6 +229,27 @@ fn spawn(command: &[OsString], delivery: &Delivery) -> io::Result<(Child, OwnedF
             Err(err.into())
         }
     }
+}
+
+/// Sees whether there is such a program to run, as it would be looked for: by its path, or in PATH.
+///
+/// # Errors
+/// When there is none, or none that may be run.
+pub(super) fn look_for(program: &OsStr) -> io::Result<()> {
+    let runs = |path: &Path| -> io::Result<()> {
+        access(path, Access::EXEC_OK)?;
+        if path.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
+    };
+    if program.as_bytes().contains(&b'/') {
+        return runs(Path::new(program));
+    }
+    let places = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut found: Vec<_> = env::split_paths(&places).map(|dir| runs(&dir.join(program))).collect();
+    // One that is there and may not be run says more than all the places where none is.
+    found.sort_by_key(|found| {
+        found.as_ref().map_or_else(|err| 1 + u8::from(err.kind() == io::ErrorKind::NotFound), |()| 0)
+    });
+    found.into_iter().next().unwrap_or(Err(io::ErrorKind::NotFound.into()))
 }
 
 /// The attributes of the envelope. One that cannot be read has only its id.

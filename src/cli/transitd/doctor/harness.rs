@@ -37,7 +37,11 @@ pub(super) fn adapters(status: Option<&Map<String, Value>>, found: &mut Findings
             Ok(Some(State::Absent)) => {
                 found.note("adapters", format!("{name} is here, and has no adapter"), install);
             }
-            Err(failure) => found.wrong("adapters", format!("{name}: {}", failure.line), install),
+            Err(failure) => {
+                let way = failure.hint.unwrap_or_else(|| "mend that".to_owned());
+                let way = format!("{way}; then transit-agent install {name}");
+                found.wrong("adapters", format!("{name}: {}", failure.line), way);
+            }
         }
     }
 }
