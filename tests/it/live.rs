@@ -87,6 +87,8 @@ fn scripted(answer: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let served = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
+        // An answer comes after its question.
+        stream.peek(&mut [0]).unwrap();
         let mut writer = stream.try_clone().unwrap();
         let writing = thread::spawn(move || writer.write_all(&answer).unwrap());
         let mut heard = Vec::new();

@@ -97,14 +97,10 @@ pub(super) fn run(args: Args, place: &Place, common: &Common) -> Result<Exit, Fa
     let mut told = Ok(());
     let served = worker::serve(config, stop.clone(), |ready| {
         tracing::info!(database = %database.display(), master_key = %origin, url = %ready.url, "opened");
-<<<<<<< HEAD
-        told = ready_file.map_or(Ok(()), |file| tell(ready, file));
-=======
         if let Some(listen) = ready.metrics_listen {
             tracing::info!(%listen, "serves /metrics and the probes");
         }
-        told = ready_file.map_or(Ok(false), |file| tell(ready, file).map(|()| true));
->>>>>>> ways
+        told = ready_file.map_or(Ok(()), |file| tell(ready, file));
         if told.is_err() {
             return stop.trigger();
         }

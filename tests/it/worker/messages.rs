@@ -63,7 +63,14 @@ fn a_message_to_an_absent_host_waits_for_it_across_a_restart() {
     }
     let worker = worker.restart();
     let mut bob = worker.daemon("beta", &beta, &["bob"]);
-    let ids: Vec<Value> = (0..3).map(|_| bob.delivered()["id"].clone()).collect();
+    // The first one may have gone out before the Worker knew that nobody is there; then it comes alone, and again
+    // until it is acknowledged.
+    let mut ids: Vec<Value> = Vec::new();
+    while ids.len() < 3 {
+        let delivered = bob.delivered();
+        bob.ack(&delivered);
+        ids.extend((ids.last() != Some(&delivered["id"])).then(|| delivered["id"].clone()));
+    }
     assert_eq!(ids, ["tx_000000000001", "tx_000000000002", "tx_000000000003"]);
 }
 
