@@ -3,12 +3,15 @@
 //! The order of checks is the protocol's: which source, how long, who, what, how often. Whatever is wrong with who
 //! it is looks the same from outside.
 
+use std::pin::pin;
+
 use axum::Json;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use serde_json::json;
 
 use super::app::{App, Shared, error, failed, unauthorized};
@@ -54,14 +57,20 @@ async fn take(app: &App, request: Request) -> Result<Response, Response> {
     };
     let (head, body) = request.into_parts();
     let name = head.uri.path().strip_prefix("/ingest/");
-    candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
+    let mut sources = candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
     if body.size_hint().lower() > INGEST_BYTES as u64 {
         return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"));
     }
     // Its memory is taken until it is answered: what waits for its commit is as long again.
-    let (body, _memory) = read_body(&app.body_memory, body, INGEST_BYTES).await?;
-    // A body takes its time: the source may be gone by now, or have another secret.
-    let sources = candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
+    let mut reading = pin!(read_body(&app.body_memory, body, INGEST_BYTES));
+    let (body, _memory) = if let Some(read) = reading.as_mut().now_or_never() {
+        read?
+    } else {
+        let read = reading.await?;
+        // A body takes its time: the source may be gone by now, or have another secret.
+        sources = candidates(app, name).map_err(store)?.ok_or_else(not_found)?;
+        read
+    };
     let now = app.wall();
     let headers = signed_headers(&head.headers, now.unix_seconds());
     let (at, secret_no) =
