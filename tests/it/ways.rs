@@ -25,7 +25,7 @@ fn a_refusal_ends_with_what_to_do_about_it() {
     };
     let send =
         |to: &str| rig.home.run("transit-send", [to, "--as", "eve", "-m", "hi", "--wait", "settled"], b"");
-    assert!(call("bob", "create_room", r#"{"name":"ops","policy":"invite"}"#).status.success());
+    rig.call("bob", "create_room", &json!({ "name": "ops", "policy": "invite" }));
     for (output, exit, says) in [
         (call("eve", "create_room", r#"{"name":"ops"}"#), 1, "transit-agent call join_room"),
         (call("eve", "join_room", r#"{"room":"ops"}"#), 77, "transit-worker room add"),
@@ -96,6 +96,8 @@ fn a_session_that_is_taken_over_is_told_to_both() {
 fn a_source_for_nobody_who_is_there_yet_says_so() {
     let rig = Rig::start("http://127.0.0.1:9/");
     let _bob = rig.listen("bob");
+    // Once the Worker takes its calls, it knows the agent.
+    rig.call("bob", "list_agents", &json!({}));
     let source = |args: &[&str]| {
         let output = rig.home.run("transit-worker", ["source"].iter().chain(args), b"");
         assert!(output.status.success(), "{}", text(&output.stderr));
